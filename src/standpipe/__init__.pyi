@@ -62,10 +62,12 @@ from standpipe.plan.tuning import (
 from standpipe.source import (
     MDS as MDS,
     Arrays as Arrays,
+    Arrow as Arrow,
     Coco as Coco,
     Concat as Concat,
     FileList as FileList,
     FixedRecords as FixedRecords,
+    HuggingFace as HuggingFace,
     IdxFiles as IdxFiles,
     ImageFolder as ImageFolder,
     IterableSource as IterableSource,

@@ -19,7 +19,8 @@ from standpipe.plan.build import make_plan
 from standpipe.plan.options import DEFAULTS, JobArguments, LoaderArguments, LoaderOptions, MakerOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.remote_images import sent
-from standpipe.spec import AnyArray, ExecutorName, ReadOptions, UInt8Array
+from standpipe.source import turns_photos
+from standpipe.spec import AnyArray, Decoding, ExecutorName, ReadOptions, UInt8Array
 from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Pipeline(Description):
         if described and {"source", "seed"} | described.keys() != self.__dataclass_fields__.keys():
             # Only dataclasses.replace gives settings, all of them.
             raise unknown_argument("Pipeline()", described, ("source", "seed"), OTHERS)
+        if not described and turns_photos(source):
+            described = {"decoding": Decoding(upright=True)}
         super().__init__(source, seed=seed, **described)
 
     def __dir__(self) -> list[str]:

@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.description import Description
 from standpipe.pipeline.records import Ordered
-from standpipe.source import JoinedDataset, OpenConcat, OpenDatasets, open_concat
+from standpipe.source import JoinedDataset, OpenConcat, OpenDatasets, open_concat, turns_photos
 from standpipe.spec import ArraySpec, Int64Array, plain
 
 FIELD = "source"
@@ -99,6 +99,11 @@ class Mixture:
         self.stopping = plain(stopping)
         self.names = None if names is None else tuple(names)
 
+    @property
+    def upright(self) -> bool:
+        """True if photos of all components are turned as EXIF says."""
+        return all(turns_photos(pipeline.source) for pipeline in self.components)
+
     def open(self) -> OpenSource:
         """Open the sources.
 
@@ -177,7 +182,7 @@ class OpenDatasetMixture(OpenMixture, OpenDatasets):
 def _check_component(pipeline: object) -> None:
     if not isinstance(pipeline, Description):
         raise PlanError(f"Mixture takes pipelines, got {pipeline!r}. Write Pipeline(source)")
-    plain = Description(pipeline.source)
+    plain = type(pipeline)(pipeline.source)
     for each in fields(Description):
         if each.name not in OF_COMPONENTS and getattr(pipeline, each.name) != getattr(plain, each.name):
             method = WRITTEN_BY.get(each.name, each.name)

@@ -13,6 +13,7 @@ from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS
 from standpipe.pipeline.records import Ordered
+from standpipe.source import turns_photos
 from standpipe.spec import (
     DECODED,
     ArraySpec,
@@ -205,7 +206,7 @@ class Transformed(Ordered):
         *,
         limits: DecodeLimits | None = None,
         allow_truncated: bool = False,
-        orientation: Literal["ignore", "apply"] = "ignore",
+        orientation: Literal["ignore", "apply"] | None = None,
         channels: ChannelsName = "RGB",
         images: Sequence[str] | None = None,
         masks: Sequence[str] | None = None,
@@ -233,10 +234,10 @@ class Transformed(Ordered):
             Decode a file that ends too soon, after its header, as far as it goes. Missing pixels are grey in
             a JPEG and black in other formats, as with Pillow's ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()``
             counts such rows. Other damage that Pillow refuses is still an error.
-        orientation : {"ignore", "apply"}, default "ignore"
+        orientation : {"ignore", "apply"}, optional
             ``"apply"``: before all transforms, turn images and masks as their EXIF orientation says, with the
             pixels of Pillow's ``ImageOps.exif_transpose``, as Hugging Face's ``Image()`` does. Pillow decodes the
-            JPEGs that are turned.
+            JPEGs that are turned. Default: ``"apply"`` for the source ``HuggingFace``, ``"ignore"`` for others.
         channels : {"RGB", "L", "luma", "RGBA", "as_stored"}, default "RGB"
             The channels of decoded images. ``"RGB"``, ``"L"`` and ``"RGBA"``: those of Pillow's ``convert``, bit for
             bit. ``"luma"``: one channel, the luma of a JPEG itself, as Pillow's ``draft("L", size)`` and OpenCV decode
@@ -274,7 +275,7 @@ class Transformed(Ordered):
             raise PlanError(f"decode: mode must be 'exact' or 'fast', got {mode!r}{hint}")
         if not isinstance(allow_truncated, bool):
             raise PlanError(f"decode: allow_truncated must be True or False, got {allow_truncated!r}")
-        if orientation not in ("ignore", "apply"):
+        if orientation not in (None, "ignore", "apply"):
             raise PlanError(f"decode: orientation must be 'ignore' or 'apply', got {orientation!r}")
         if channels not in DECODED:
             known = ", ".join(map(repr, DECODED))
@@ -282,7 +283,7 @@ class Transformed(Ordered):
         kept = self.limits if limits is None else limits
         named = _named(images=images, masks=masks, depths=depths)
         pictures = Pictures(named, _pairs("pairs", pairs), _scales(scale), _pairs("flip_pairs", flip_pairs))
-        upright = orientation == "apply"
+        upright = turns_photos(self.source) if orientation is None else orientation == "apply"
         decoding = Decoding(DecodeMode(mode), kept, allow_truncated, upright, channels, pictures)
         return replace(self, decoding=decoding)
 

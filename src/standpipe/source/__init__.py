@@ -5,7 +5,7 @@ from standpipe.source.annotations.voc import PascalVoc
 from standpipe.source.annotations.yolo import YoloLabels
 from standpipe.source.build_index import IndexReport, build_index
 from standpipe.source.check_index import IndexCheckReport, verify_index
-from standpipe.source.concat import Concat, JoinedDataset, OpenConcat, OpenDatasets, open_concat
+from standpipe.source.concat import Concat, JoinedDataset, OpenConcat, OpenDatasets, open_concat, turns_photos
 from standpipe.source.files.filelist import FileList
 from standpipe.source.files.folder import ImageFolder
 from standpipe.source.index.store import is_settled
@@ -17,3 +17,5 @@ from standpipe.source.records.idx import IdxFiles
 from standpipe.source.shards.mds import MDS
 from standpipe.source.shards.tar import TarShards
 from standpipe.source.shards.tfrecords import TFRecords
+from standpipe.source.tables.arrow import Arrow
+from standpipe.source.tables.hugging_face import HuggingFace

@@ -62,6 +62,11 @@ class Concat:
     def __init__(self, *sources: Source) -> None:
         self._sources = sources
 
+    @property
+    def upright(self) -> bool:
+        """True if photos of all sources are turned as EXIF says."""
+        return all(map(turns_photos, self._sources))
+
     def open(self) -> OpenSource:
         """Open all sources.
 
@@ -73,6 +78,11 @@ class Concat:
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         return f"Concat({', '.join(_described(source) for source in self._sources)})"
+
+
+def turns_photos(source: object) -> bool:
+    """Return True for a source whose photos are turned as EXIF says, unless ``decode`` says otherwise."""
+    return bool(getattr(source, "upright", False))
 
 
 def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:

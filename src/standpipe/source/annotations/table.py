@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -59,8 +59,8 @@ class Faults:
             self.add(kind, text(number))
         return wrong
 
-    def finish(self, writer: IndexWriter, invalid: Invalid) -> dict[str, int]:
-        """Write all texts into an index; return the counts for its facts."""
+    def refuse(self, invalid: Invalid) -> None:
+        """Raise ``PlanError`` for the first fault, with ``invalid="error"``."""
         if self._found and invalid == "error":
             kind, texts = next(iter(self._found.items()))
             total = sum(map(len, self._found.values()))
@@ -68,10 +68,22 @@ class Faults:
                 f"{self.name}: {total:,} faults, first {kind}: {texts[0]}. Correct them, or leave out invalid='error': "
                 "what can't be used is dropped then, counted, and listed by check_files"
             )
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of faults of each kind."""
+        return {kind: len(texts) for kind, texts in self._found.items()}
+
+    def texts(self) -> Iterator[str]:
+        """Yield a text for each fault."""
         for kind, texts in self._found.items():
-            for text in texts:
-                writer.add(FAULTS, f"{kind}: {text}\0".encode("utf-8", "backslashreplace"))
-        return {f"{FAULT}{kind}": len(texts) for kind, texts in self._found.items()}
+            yield from (f"{kind}: {text}" for text in texts)
+
+    def finish(self, writer: IndexWriter, invalid: Invalid) -> dict[str, int]:
+        """Write all texts into an index; return the counts for its facts."""
+        self.refuse(invalid)
+        for text in self.texts():
+            writer.add(FAULTS, f"{text}\0".encode("utf-8", "backslashreplace"))
+        return {f"{FAULT}{kind}": count for kind, count in self.counts().items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Sources of Arrow tables, whose images are read in place from mapped files."""

@@ -1,0 +1,175 @@
+"""The columns of an Arrow table that a source can have: encoded images, and numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import Files, Paths
+from standpipe.source.tables.memory import Bits, Memory, Texts, Values
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.system.paths import path_text
+
+BYTES, PATH = "bytes", "path"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A column of numbers. ``ends``: (chunks,) int64, the end of each chunk's rows in the table."""
+
+    ends: Int64Array
+    values: Values | Bits
+
+    @property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a row. A single integer becomes int64, as labels are."""
+        dtype, width = self.values.dtype, self.values.width
+        if width > 1:
+            return ArraySpec((width,), dtype)
+        return ArraySpec((), np.dtype(np.int64) if dtype.kind in "iu" and dtype != np.uint64 else dtype)
+
+    def take(self, rows: Int64Array) -> AnyArray:
+        """Return the values of rows of the table."""
+        return self.values.take(*_places(self.ends, rows)).astype(self.spec.dtype, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """A column of encoded images: bytes, or the paths of files.
+
+    ends      as for ``Numbers``
+    texts     the bytes
+    whole     which rows aren't null, though their bytes may be
+    paths     of the files to read where there are no bytes; else names
+    versions  (files, 2) int64: size in bytes and modification time in nanoseconds of each of ``memory.files``
+    """
+
+    ends: Int64Array
+    memory: Memory
+    texts: Texts
+    whole: Bits
+    paths: Texts | None
+    versions: Int64Array
+
+    @property
+    def in_place(self) -> bool:
+        """True if all bytes are in mapped files."""
+        return bool(np.all(self.texts.data.which < len(self.memory.files)))
+
+    @property
+    def files(self) -> list[tuple[bytes, int, int]]:
+        """The path, size and modification time of each file that has images."""
+        used = np.unique(self.texts.data.which).tolist()
+        return [(self.memory.files[each].path, *self.versions[each].tolist()) for each in used]
+
+    def locate(self, rows: Int64Array) -> Files:
+        """Return the places of images. A null image is an empty part of the file that others are in."""
+        chunks, within = _places(self.ends, rows)
+        which, at, lengths = self._bytes(chunks, within)
+        used, number = np.unique(which, return_inverse=True)
+        paths = [self.memory.files[each].path for each in used.tolist()]
+        begins = at + self.memory.offsets[which]
+        versions = self.versions[which]
+        alone, (texts, ends) = self._files(chunks, within, lengths)
+        number[alone] = len(paths) + np.arange(len(alone))
+        names = Paths(texts, ends)
+        paths += [os.path.abspath(names[each]) for each in range(len(names))]  # noqa: PTH100 (bytes)
+        lengths = np.maximum(lengths, 0)
+        begins[alone], lengths[alone], versions[alone] = 0, -1, -1
+        return Files(Paths.pack(paths).take(number), begins, lengths, *versions.T.copy())
+
+    def stands_for(self, rows: Int64Array) -> list[AnyArray]:
+        """Return what a digest has of images: places in a file and lengths, or the paths of files."""
+        chunks, within = _places(self.ends, rows)
+        _, at, lengths = self._bytes(chunks, within)
+        _, (texts, ends) = self._files(chunks, within, lengths)
+        return [np.where(lengths < 0, 0, at), lengths, texts, ends]
+
+    def name(self, row: int) -> str:
+        """Return the file that an image is in, and its own path or name there."""
+        chunks, within = _places(self.ends, np.array([row]))
+        which, _, lengths = self._bytes(chunks, within)
+        text = b"" if self.paths is None else self.paths.read(*self.paths.ranges(chunks, within))[0].tobytes()
+        if lengths[0] < 0 and text:
+            return path_text(text)
+        name = path_text(text) if text else f"row {row:,}"
+        return f"{path_text(self.memory.files[which[0]].path)}: {name}{', a null' if lengths[0] < 0 else ''}"
+
+    def _bytes(self, chunks: Int64Array, within: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the file of each image by number, its first byte there, and its length, or -1 for none."""
+        which, at, lengths = self.texts.ranges(chunks, within)
+        return which, at, np.where(self.whole.take(chunks, within), lengths, -1)
+
+    def _files(
+        self, chunks: Int64Array, within: Int64Array, lengths: Int64Array
+    ) -> tuple[Int64Array, tuple[UInt8Array, Int64Array]]:
+        """Return which images are files of their own, and their paths' bytes and ends."""
+        if self.paths is None:
+            return np.empty(0, np.int64), (np.empty(0, np.uint8), np.empty(0, np.int64))
+        alone = np.flatnonzero((lengths < 0) & self.whole.take(chunks, within))
+        which, at, sizes = self.paths.ranges(chunks[alone], within[alone])
+        named = sizes > 0
+        texts = self.paths.read(which[named], at[named], sizes[named])
+        return alone[named], texts
+
+
+def numbers_of(column: Any, memory: Memory) -> Numbers | None:
+    """Return a column of numbers, or of lists of a fixed number of them; None for others, and with nulls."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    item = kind.value_type if kinds.is_fixed_size_list(kind) else kind
+    if not (kinds.is_integer(item) or kinds.is_floating(item) or kinds.is_boolean(item)) or column.null_count:
+        return None
+    arrays = [each for each in column.chunks if len(each)]
+    if kinds.is_dictionary(column.type):
+        arrays = [each.dictionary_decode() for each in arrays]
+    if kinds.is_fixed_size_list(kind) and (
+        kinds.is_boolean(item) or kind.list_size < 1 or any(each.flatten().null_count for each in arrays)
+    ):
+        return None
+    values = memory.bits(arrays, 1) if kinds.is_boolean(item) else memory.numbers(arrays)
+    return Numbers(_ends(arrays), values)
+
+
+def images_of(column: Any, memory: Memory) -> Images | None:
+    """Return a column of encoded images; None for columns of another type."""
+    import pyarrow as pa
+
+    arrays = [each for each in column.chunks if len(each)]
+    parts, paths = arrays, None
+    if pa.types.is_struct(column.type):
+        names = [each.name for each in column.type]
+        if BYTES not in names:
+            return None
+        parts = [each.field(BYTES) for each in arrays]
+        if PATH in names and _has_texts(
+            column.type.field(PATH).type, pa.types.is_string, pa.types.is_large_string
+        ):
+            paths = [each.field(PATH) for each in arrays]
+    if not _has_texts(parts[0].type, pa.types.is_binary, pa.types.is_large_binary):
+        return None
+    texts = memory.texts(parts)
+    versions = memory.versions(texts.data.which[texts.data.which < len(memory.files)])
+    named = None if paths is None else memory.texts(paths)
+    return Images(_ends(arrays), memory, texts, memory.bits(arrays), named, versions)
+
+
+def _has_texts(kind: Any, *tests: Callable[[Any], bool]) -> bool:
+    kind = getattr(kind, "value_type", kind)  # of a dictionary
+    return any(test(kind) for test in tests)
+
+
+def _ends(arrays: list[Any]) -> Int64Array:
+    return np.cumsum([len(each) for each in arrays], dtype=np.int64)
+
+
+def _places(ends: Int64Array, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the chunk of each row, and its number there."""
+    chunks = np.searchsorted(ends, rows, side="right")
+    return chunks, rows - np.where(chunks > 0, ends[chunks - 1], 0)

@@ -1,0 +1,195 @@
+"""The objects in a table's images: columns of lists, which become ragged fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import Encoded, Paths, RaggedRows, Records
+from standpipe.errors import PlanError
+from standpipe.source.annotations.table import Annotations, Faults
+from standpipe.source.tables.opened import OpenTable, named_classes
+from standpipe.source.targets import BOXES, FORMS, LABELS, BoxForm, key_of_target
+from standpipe.spec import SIDES, AnyArray, ArraySpec, Int64Array, RaggedSpec
+
+
+@dataclass(frozen=True, eq=False)
+class OpenObjects(OpenTable):
+    """An ``OpenSource`` of a table's rows with the objects in their images, which are held in memory.
+
+    values  values of all objects by name, (objects, …) each
+    ends    (records,) int64: end of each record's objects among all
+    sizes   (records, 2) int64: height and width of the images in pixels
+    faults  what is wrong with boxes
+    """
+
+    values: Mapping[str, AnyArray]
+    ends: Int64Array
+    sizes: Int64Array
+    faults: Faults
+
+    flip_pairs = None
+    skeleton = ()
+
+    @property
+    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+        """Images, numbers, and the values of objects."""
+        ragged = {name: RaggedSpec(each.shape[1:], each.dtype) for name, each in self.values.items()}
+        return {**super().fields, **ragged}
+
+    @property
+    def most_instances(self) -> int:
+        """The largest number of objects of a record."""
+        return int(np.diff(self.ends, prepend=0).max())
+
+    @property
+    def num_instances(self) -> int:
+        """The number of objects of all records."""
+        return int(self.ends[-1])
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of memory: of the table's places, and of the objects."""
+        arrays = (self.ends, self.sizes, *self.values.values())
+        return super().index_bytes + sum(each.nbytes for each in arrays)
+
+    @property
+    def index_note(self) -> str:
+        """The columns that are read in place and left out, and the numbers of faults, for ``explain()``."""
+        counts = ", ".join(f"{count:,} × {kind}" for kind, count in self.faults.counts().items())
+        return f"{super().index_note}; objects are in memory{f'; faults: {counts}' if counts else ''}"
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the table's, and of all objects."""
+        return self.digest_of(super().digest, [self.ends, self.sizes, *self.values.values()])
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Return the places of the images, the numbers, and the objects."""
+        ragged = {name: RaggedRows(each, self.ends).take(indices) for name, each in self.values.items()}
+        return replace(super().locate(indices), ragged=ragged, sizes=self.sizes[indices])
+
+    def skipped(self) -> Iterator[str]:
+        """Yield a text for each fault of a box."""
+        return self.faults.texts()
+
+
+def with_objects(
+    call: str, table: OpenTable, name: str, column: Any, features: Mapping[str, Any], form: BoxForm
+) -> OpenObjects:
+    """Return an opened table with the objects of a column, which has the records' order.
+
+    call      the source, for errors
+    features  what metadata say of the columns
+
+    Raises ``PlanError`` for columns without boxes and labels, without the images' sizes, and for wrong boxes with
+    ``invalid="error"``.
+    """
+    counts, values = _values(column.combine_chunks())
+    keys = {each: key_of_target(each, values) for each in (BOXES, LABELS)}
+    shapes = [values[key].shape[1:] for key in keys.values() if key is not None]
+    if shapes != [(4,), ()]:
+        raise PlanError(
+            f"{call}: each row of {name!r} must have a list of boxes, bbox or boxes, with four numbers each, and as "
+            f"long a list of numbers, category, category_id or labels. It has {', '.join(map(repr, values)) or 'none'}"
+        )
+    if not all(side in table.columns for side in SIDES):
+        raise PlanError(
+            f"{call}: boxes need the sizes of their images, and the data set has no columns of numbers 'height' and "
+            "'width'. Add them with dataset.map, or write MapSource(dataset, encoded='image', instances=('boxes', "
+            "'labels')), which reads sizes as images come"
+        )
+    every = range(table.num_records)
+    sizes = np.stack([table.column(side, 0, len(every)) for side in SIDES], axis=1).astype(np.int64)
+    rows = np.repeat(every, counts)
+    boxes = form.corners(str(keys[BOXES]), values.pop(str(keys[BOXES])).astype(np.float64))
+    labels = values.pop(str(keys[LABELS])).astype(np.int64)
+    others = {
+        each: found.astype(FORMS[each].dtype if each in FORMS else found.dtype)
+        for each, found in values.items()
+        if each not in table.fields
+    }
+    pixels = form.in_pixels({BOXES: boxes, **others}, sizes[rows])
+    found = Annotations(
+        paths=Paths.pack([]),
+        sizes=sizes,
+        rows=rows,
+        boxes=pixels.pop(BOXES).astype(np.float64),
+        labels=labels,
+        values=pixels,
+        columns={},
+        classes=None,
+        place=lambda number: f"record {rows[number]:,}",
+    )
+    faults = Faults(call)
+    found = found.valid(faults, form.invalid)
+    faults.refuse(form.invalid)
+    own = {each.name: getattr(table, each.name) for each in fields(table)}
+    own["classes"] = table.classes or _classes(features.get(name), str(keys[LABELS]))
+    own["left_out"] = {each: kind for each, kind in table.left_out.items() if each != name}
+    return OpenObjects(
+        **own,
+        values={BOXES: found.boxes.astype(np.float32), LABELS: found.labels, **found.values},
+        ends=np.cumsum(np.bincount(found.rows, minlength=len(every))),
+        sizes=sizes,
+        faults=faults,
+    )
+
+
+def _values(array: Any) -> tuple[Int64Array, dict[str, AnyArray]]:
+    """Return the number of objects of each record, and those values of objects that are numbers, by name."""
+    import pyarrow as pa
+
+    lists = {}
+    if pa.types.is_struct(array.type):
+        named = zip(array.type, array.flatten(), strict=True)
+        lists = {part.name: each for part, each in named if _is_list(each)}
+        key = key_of_target(BOXES, lists)
+        counts = _counts(lists[key]) if key is not None else np.zeros(len(array), np.int64)
+        flat = {name: each.flatten() for name, each in lists.items() if np.array_equal(_counts(each), counts)}
+    elif _is_list(array) and pa.types.is_struct(array.type.value_type):
+        counts, objects = _counts(array), array.flatten()
+        flat = {part.name: each for part, each in zip(objects.type, objects.flatten(), strict=True)}
+    else:
+        return np.zeros(len(array), np.int64), {}
+    found = {name: _numbers(each) for name, each in flat.items()}
+    return counts, {name: each for name, each in found.items() if each is not None}
+
+
+def _numbers(flat: Any) -> AnyArray | None:
+    """Return the values of objects, (objects, …); None if they aren't numbers, or not as many for each."""
+    inner = flat
+    while _is_list(inner) and not inner.null_count and len(np.unique(_counts(inner))) == 1:
+        inner = inner.flatten()
+    values: AnyArray = inner.to_numpy(zero_copy_only=False)
+    if inner.null_count or values.dtype.kind not in "biuf":
+        return None
+    return values if inner is flat else values.reshape(len(flat), -1)
+
+
+def _is_list(array: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    return any(test(array.type) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
+
+
+def _counts(array: Any) -> Int64Array:
+    """Return the number of values of each list; 0 for a null."""
+    import pyarrow.compute as pc
+
+    found: Int64Array = (
+        pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return found
+
+
+def _classes(feature: Any, key: str) -> tuple[str, ...] | None:
+    """Return the names of objects' labels, if metadata have them."""
+    for each in ("feature", key, "feature"):  # lists are outside of the object, or inside
+        feature = feature.get(each, feature) if isinstance(feature, Mapping) else None
+    return named_classes(feature)
