@@ -1,11 +1,10 @@
-"""Training from a Hugging Face dataset, whose images native code decodes.
+"""Training from a Hugging Face dataset, whose images are read in place from its Arrow files.
 
     python examples/huggingface.py photos/train              a folder of class folders
     python examples/huggingface.py ethz/food101              a dataset of the hub
 
-``Image(decode=False)`` makes the dataset return the bytes of images, or their paths, instead of decoding them with
-Pillow. Worker processes get them from the dataset and decode them. Arrow files are mapped, so all workers share them.
-``decode(orientation="apply")`` turns photos as their EXIF data say, as ``Image()`` does.
+Native threads read images from the files that ``load_dataset`` mapped, and decode them: there are no worker processes.
+Photos are turned as their EXIF data say, as ``Image()`` does.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from datasets import Image, load_dataset
+from datasets import load_dataset
 
 import standpipe as sp
 
@@ -24,8 +23,7 @@ if __name__ == "__main__":
         photos = load_dataset("imagefolder", data_dir=name, split="train")
     else:
         photos = load_dataset(name, split="train")
-    photos = photos.cast_column("image", Image(decode=False))
-    train = sp.Pipeline(sp.MapSource(photos, encoded="image")).decode(orientation="apply").shuffle(seed=7)
+    train = sp.Pipeline(sp.HuggingFace(photos)).shuffle(seed=7)
     train = train.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(32)
     with train.loader(memory="1GiB", num_workers=2) as loader:
         digest = hashlib.sha256()

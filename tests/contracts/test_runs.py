@@ -68,12 +68,22 @@ def as_dataset(folder: Path, images: Sequence[bytes]) -> Source:
     return sp.MapSource(samples, columns={"label": np.arange(len(images))}, encoded="image")
 
 
+def as_arrow(folder: Path, images: Sequence[bytes]) -> Source:
+    """A stream of record batches of five rows."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"image": images, "label": range(len(images))})
+    with pa.OSFile(str(folder / "a"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return sp.Arrow(folder / "a")
+
+
 SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {
     "folder": as_folder,
     "shards": as_shards,
     "tf_records": as_tf_records,
     "mds": as_mds,
     "dataset": as_dataset,
+    "arrow": as_arrow,
 }
 
 

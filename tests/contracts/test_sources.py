@@ -139,6 +139,23 @@ def idx_files(tmp_path: Path) -> Source:
     return sp.IdxFiles(image=tmp_path / "images", label=tmp_path / "labels")
 
 
+def arrow_files(tmp_path: Path) -> Source:
+    """A file of two record batches, one of them with a null."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"image": [b"1", None, b"333"], "label": [2, 0, 1]})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return sp.Arrow(tmp_path / "a.arrow")
+
+
+def hugging_face(tmp_path: Path) -> Source:
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_dict({"image": [b"1", b"22", b"333"], "label": [2, 0, 1]})
+    datasets.disable_progress_bars()
+    made.save_to_disk(tmp_path / "set")
+    return sp.HuggingFace(datasets.load_from_disk(tmp_path / "set").select([2, 0, 2, 1]))
+
+
 def annotated(tmp_path: Path) -> Source:
     return painted(tmp_path / "data", 9, keypoints=True, index=tmp_path / "index")
 
@@ -195,6 +212,8 @@ def mixed(tmp_path: Path) -> Source:
         mds_shards,
         fixed_records,
         idx_files,
+        arrow_files,
+        hugging_face,
         annotated,
         annotated_twice,
         mixed,
@@ -213,6 +232,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
         sp.TFRecords("/nowhere-*", image="image/encoded"),
         sp.MDS("/nowhere", image="x"),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
+        sp.Arrow("/nowhere.arrow"),
         sp.Coco("/nowhere", "/nowhere.json"),
         sp.YoloLabels("/nowhere"),
         sp.PascalVoc("/nowhere"),

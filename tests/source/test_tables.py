@@ -152,7 +152,6 @@ def test_columns_of_numbers(tmp_path: Path) -> None:
         "weight": pa.array(np.linspace(0, 1, ROWS), pa.float32()),
         "half": pa.array(np.arange(ROWS).astype(np.float16)),
         "flag": pa.array([n % 5 == 0 for n in range(ROWS)]),
-        "box": pa.FixedSizeListArray.from_arrays(pa.array(range(4 * ROWS)), 4),
         "kind": pa.array([10 * (n % 4) for n in range(ROWS)]).dictionary_encode(),
         "big": pa.array([2**63 + n for n in range(ROWS)], pa.uint64()),
     }
@@ -270,6 +269,13 @@ def test_what_isnt_in_mapped_files_goes_the_way_of_a_map_source(tmp_path: Path) 
     assert not batches[2].any()
 
 
+def test_a_map_source_of_a_dataset_in_files_points_here(tmp_path: Path) -> None:
+    dataset = stored(tmp_path)
+    for source, told in ((dataset, True), (IMAGES, False), (dataset.to_list(), False)):
+        explained = sp.Pipeline(sp.MapSource(source)).batch(4).plan().explain()
+        assert ("sp.HuggingFace(dataset)" in explained) == told
+
+
 def test_digests_follow_records_and_their_order_but_not_the_folder(tmp_path: Path) -> None:
     dataset = stored(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
@@ -315,7 +321,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
                 written(folder / "b", pa.table({"photo": IMAGES})),
             ]
         ),
-        "other columns than",
+        "the files differ in their columns",
     ),
     "no rows": (
         lambda folder: sp.Arrow(written(folder / "a", pa.table({"image": IMAGES[:0]}))),
@@ -356,3 +362,64 @@ def test_damaged_files_give_no_bytes_of_others(tmp_path: Path) -> None:
         opened += 1
         assert np.all((files.offset >= 0) & (files.length >= 0) & (files.offset + files.length <= len(whole)))
     assert opened > 0
+
+
+BOXES = [[[1, 2, 10, 12]] * (n % 4) for n in range(ROWS)]
+OBJECTS = [
+    {"bbox": boxes, "category": [n % 2] * len(boxes), "area": [n] * len(boxes), "note": ["x"] * len(boxes)}
+    for n, boxes in enumerate(BOXES)
+]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_objects_are_instances(listed: bool, tmp_path: Path) -> None:
+    """Objects are a struct of lists, or a list of structs."""
+    kind = {
+        "bbox": datasets.List(datasets.Value("float32"), length=4),
+        "category": datasets.ClassLabel(names=["wheel", "door"]),
+        "area": datasets.Value("int64"),
+        "note": datasets.Value("string"),
+    }
+    each: Any = [kind] if listed else {name: datasets.List(part) for name, part in kind.items()}
+    objects: list[Any] = OBJECTS
+    if listed:
+        objects = [
+            [dict(zip(one, row, strict=True)) for row in zip(*one.values(), strict=True)] for one in OBJECTS
+        ]
+    side = datasets.Value("int32")
+    kinds = datasets.Features({"image": datasets.Image(), "width": side, "height": side, "objects": each})
+    sizes = {"width": [30] * ROWS, "height": [20 + n % 7 for n in range(ROWS)]}
+    columns = {"image": [{"bytes": data, "path": None} for data in IMAGES], **sizes, "objects": objects}
+    datasets.Dataset.from_dict(columns, features=kinds).save_to_disk(tmp_path, num_shards=2)
+    dataset = datasets.load_from_disk(tmp_path).select([7, 5, 4, 3, 3])
+    source = sp.HuggingFace(dataset, instances="objects")
+    check_source(source)
+    opened = source.open()
+    records = opened.locate(np.array([3, 0, 2]))
+    assert records.ragged["boxes"].ends.tolist() == [3, 6, 6]
+    assert records.ragged["boxes"].values.tolist() == [[1, 2, 11, 14]] * 6
+    assert records.ragged["labels"].values.tolist() == [1] * 6
+    assert records.ragged["area"].values.tolist() == [3] * 3 + [7] * 3
+    assert records.sizes is not None
+    assert records.sizes.tolist() == [[23, 30], [20, 30], [24, 30]]
+    assert (opened.most_instances, opened.num_instances, opened.classes) == (3, 10, ("wheel", "door"))
+    with sp.Pipeline(source).map(sp.Resize((16, 16))).batch(5).loader(num_workers=1) as loader:
+        assert len(loader.peek()["boxes"]) == 10
+    for wrong, options, message in (
+        (dataset.remove_columns("height"), {}, "no columns of numbers 'height' and 'width'.*MapSource"),
+        (dataset, {"instances": "width"}, "must have a list of boxes"),
+        (dataset, {"instances": "things"}, "no column 'things'"),
+        (
+            dataset,
+            {"box_format": "xyxy", "invalid": "error", "normalized": True},
+            "faults, first box outside",
+        ),
+        (dataset, {"invalid": "no"}, "invalid must be"),
+    ):
+        with pytest.raises(sp.PlanError, match=f"(?s){message}"):
+            sp.HuggingFace(wrong, **{"instances": "objects", **options}).open()  # type: ignore[arg-type]
+    dropped = sp.HuggingFace(
+        dataset, instances="objects", box_format="xyxy", normalized=True, invalid="drop"
+    ).open()
+    assert dropped.num_instances == 0
+    assert "10 × box outside its image" in dropped.index_note

@@ -245,7 +245,7 @@ def test_names_are_expanded_and_sorted(shards: Path, monkeypatch: pytest.MonkeyP
     assert "can't read" in refusal(sp.TarShards("train-{000..003}.tar"))
     assert "more than 1,048,576 shards" in refusal(sp.TarShards("{0..9999999}.tar"))
     assert "more than 1,048,576 shards" in refusal(sp.TarShards("{0..9999}{0..9999}.tar"))
-    assert "no shards" in refusal(sp.TarShards([]))
+    assert "no files" in refusal(sp.TarShards([]))
     for wrong in ("a-{000-002}.tar", "a-{000.002}.tar", "a-{000..002.tar", "a-000..002}.tar", "{*}.tar"):
         said = refusal(sp.TarShards(wrong))
         assert f"{wrong} aren't a range or a choice; write them as in 'train-{{000..146}}.tar'" in said

@@ -431,6 +431,9 @@ class ReadsRecords(Protocol):
 class Source(Protocol):
     """A description of where records come from. Its constructor stores arguments and touches no file.
 
+    An attribute ``upright = True`` says that photos are turned as EXIF says, unless ``decode(orientation=…)`` says
+    otherwise.
+
     Examples
     --------
     >>> from standpipe.contracts import Source

@@ -175,7 +175,11 @@ class OpenConcat:
     def index_note(self) -> str:
         """The locations of the parts' indexes, for ``explain()``."""
         return (
-            "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
+            "; ".join(
+                part.index_note
+                for part in self._different()
+                if isinstance(part, KeepsIndex) and part.index_note
+            )
             or "no index"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -73,16 +73,12 @@ class Faults:
         """Return the number of faults of each kind."""
         return {kind: len(texts) for kind, texts in self._found.items()}
 
-    def texts(self) -> Iterator[str]:
-        """Yield a text for each fault."""
-        for kind, texts in self._found.items():
-            yield from (f"{kind}: {text}" for text in texts)
-
     def finish(self, writer: IndexWriter, invalid: Invalid) -> dict[str, int]:
         """Write all texts into an index; return the counts for its facts."""
         self.refuse(invalid)
-        for text in self.texts():
-            writer.add(FAULTS, f"{text}\0".encode("utf-8", "backslashreplace"))
+        for kind, texts in self._found.items():
+            for text in texts:
+                writer.add(FAULTS, f"{kind}: {text}\0".encode("utf-8", "backslashreplace"))
         return {f"{FAULT}{kind}": count for kind, count in self.counts().items()}
 
 

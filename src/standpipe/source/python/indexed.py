@@ -19,6 +19,8 @@ from standpipe.spec import BATCH_FIELDS, KEY, NAMES, AnyArray, ArraySpec, Int64A
 class MapSource:
     """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
 
+    ``HuggingFace`` reads images of Hugging Face's datasets from their files, without Python code for each.
+
     ``plan()`` calls ``len(dataset)``. Only workers call ``dataset[index]``: several threads at once, or, with
     ``executor="process"``, processes that each have a copy of the dataset.
 
@@ -206,6 +208,16 @@ class OpenIndexed(OpenPython):
             digest.update(f", {name!r} {column.dtype.str} ".encode())
             digest.update(np.ascontiguousarray(column).data)
         return digest.hexdigest()
+
+    @property
+    def index_note(self) -> str:
+        """A hint for ``explain()`` at Hugging Face's data sets in files; else nothing."""
+        in_files = hasattr(self.dataset, "features") and getattr(self.dataset, "cache_files", None)
+        return (
+            "images in the data set's files are read without Python by sp.HuggingFace(dataset)"
+            if in_files
+            else ""
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -73,20 +73,16 @@ class Arrow:
         """
         import pyarrow as pa
 
-        tables: list[Any] = []
-        mapped: list[MappedFile] = []
-        for path in shard_paths(self.files, "Arrow"):
-            table, file = _mapped(path)
-            if tables and table.schema != tables[0].schema:
-                raise PlanError(
-                    f"{path_text(path)} has other columns than {path_text(mapped[0].path)}: "
-                    f"{table.schema.names} and {tables[0].schema.names}; give files of one table"
-                )
-            tables.append(table)
-            mapped.append(file)
-        table = pa.concat_tables(tables)
+        paths = shard_paths(self.files, "Arrow")
+        tables, mapped = zip(*map(_mapped, paths), strict=True)
+        try:
+            table = pa.concat_tables(tables)
+        except pa.ArrowInvalid as error:
+            raise PlanError(
+                f"{self.describe()}: the files differ in their columns: {error!s:.200}"
+            ) from error
         opened = OpenTable.of(
-            self.describe(), table, mapped, image=self.image, features=features_of(table.schema)
+            self.describe(), table, list(mapped), image=self.image, features=features_of(table.schema)
         )
         if opened.aside:
             raise PlanError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 from standpipe.system.paths import path_text
 
 BYTES, PATH = "bytes", "path"
+BINARY, STRING = ("binary", "large_binary"), ("string", "large_string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,8 @@ class Numbers:
 
     @property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row. A single integer becomes int64, as labels are."""
-        dtype, width = self.values.dtype, self.values.width
-        if width > 1:
-            return ArraySpec((width,), dtype)
+        """The dtype of a row. Integers become int64, as labels are."""
+        dtype = self.values.dtype
         return ArraySpec((), np.dtype(np.int64) if dtype.kind in "iu" and dtype != np.uint64 else dtype)
 
     def take(self, rows: Int64Array) -> AnyArray:
@@ -118,51 +116,42 @@ class Images:
 
 
 def numbers_of(column: Any, memory: Memory) -> Numbers | None:
-    """Return a column of numbers, or of lists of a fixed number of them; None for others, and with nulls."""
+    """Return a column of numbers; None for other columns, and for nulls."""
     import pyarrow as pa
 
-    kinds = pa.types
-    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
-    item = kind.value_type if kinds.is_fixed_size_list(kind) else kind
-    if not (kinds.is_integer(item) or kinds.is_floating(item) or kinds.is_boolean(item)) or column.null_count:
+    kind, arrays = _looked_up(column.type), [each for each in column.chunks if len(each)]
+    is_bool = pa.types.is_boolean(kind)
+    if column.null_count or not (is_bool or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return None
-    arrays = [each for each in column.chunks if len(each)]
-    if kinds.is_dictionary(column.type):
+    if kind != column.type:
         arrays = [each.dictionary_decode() for each in arrays]
-    if kinds.is_fixed_size_list(kind) and (
-        kinds.is_boolean(item) or kind.list_size < 1 or any(each.flatten().null_count for each in arrays)
-    ):
-        return None
-    values = memory.bits(arrays, 1) if kinds.is_boolean(item) else memory.numbers(arrays)
-    return Numbers(_ends(arrays), values)
+    return Numbers(_ends(arrays), memory.bits(arrays, 1) if is_bool else memory.numbers(arrays))
 
 
 def images_of(column: Any, memory: Memory) -> Images | None:
     """Return a column of encoded images; None for columns of another type."""
+    arrays = [each for each in column.chunks if len(each)]
+    parts, kinds = {BYTES: arrays}, {BYTES: column.type}
+    if str(column.type).startswith("struct"):
+        kinds = {each.name: each.type for each in column.type}
+        parts = {name: [each.field(name) for each in arrays] for name in kinds}
+    texts = {
+        name: memory.texts(parts[name])
+        for name, known in ((BYTES, BINARY), (PATH, STRING))
+        if name in kinds and str(_looked_up(kinds[name])) in known
+    }
+    if BYTES not in texts:
+        return None
+    which = texts[BYTES].data.which
+    versions = memory.versions(which[which < len(memory.files)])
+    return Images(_ends(arrays), memory, texts[BYTES], memory.bits(arrays), texts.get(PATH), versions)
+
+
+def _looked_up(kind: Any) -> Any:
+    """Return the type of values that may be in a dictionary."""
     import pyarrow as pa
 
-    arrays = [each for each in column.chunks if len(each)]
-    parts, paths = arrays, None
-    if pa.types.is_struct(column.type):
-        names = [each.name for each in column.type]
-        if BYTES not in names:
-            return None
-        parts = [each.field(BYTES) for each in arrays]
-        if PATH in names and _has_texts(
-            column.type.field(PATH).type, pa.types.is_string, pa.types.is_large_string
-        ):
-            paths = [each.field(PATH) for each in arrays]
-    if not _has_texts(parts[0].type, pa.types.is_binary, pa.types.is_large_binary):
-        return None
-    texts = memory.texts(parts)
-    versions = memory.versions(texts.data.which[texts.data.which < len(memory.files)])
-    named = None if paths is None else memory.texts(paths)
-    return Images(_ends(arrays), memory, texts, memory.bits(arrays), named, versions)
-
-
-def _has_texts(kind: Any, *tests: Callable[[Any], bool]) -> bool:
-    kind = getattr(kind, "value_type", kind)  # of a dictionary
-    return any(test(kind) for test in tests)
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _ends(arrays: list[Any]) -> Int64Array:

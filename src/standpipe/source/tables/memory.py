@@ -52,27 +52,20 @@ class Values:
     arrays  memory by number: a whole mapped file, by its place among ``Memory.files``, or a chunk's own
     which   (chunks,) int64: the number of each chunk's memory
     at      (chunks,) int64: the place there of each chunk's first value
-    width   values of a row
     """
 
     arrays: Mapping[int, AnyArray]
     which: Int64Array
     at: Int64Array
-    width: int = 1
 
     def take(self, chunks: Int64Array, rows: Int64Array) -> AnyArray:
-        """Return the values of rows, (n,) or (n, width) if it isn't 1.
+        """Return the values of rows, (n,).
 
         chunks, rows  (n,) int64: the chunk of each, and its number in the chunk
         """
-        which, at = self.which[chunks], self.at[chunks] + rows * self.width
-        places = at if self.width == 1 else at[:, None] + np.arange(self.width)
-        numbers = np.unique(which).tolist()
-        if len(numbers) == 1:
-            only: AnyArray = self.arrays[numbers[0]][places]
-            return only
-        found = np.empty(places.shape, self.dtype)
-        for number in numbers:
+        which, places = self.which[chunks], self.at[chunks] + rows
+        found = np.empty(len(rows), self.dtype)
+        for number in np.unique(which).tolist():
             mine = which == number
             found[mine] = self.arrays[number][places[mine]]
         return found
@@ -94,7 +87,6 @@ class Bits:
     values: Values
     first: Int64Array
     known: NDArray[np.bool_]
-    width = 1
     dtype = np.dtype(np.bool_)
 
     def take(self, chunks: Int64Array, rows: Int64Array) -> NDArray[np.bool_]:
@@ -172,7 +164,7 @@ class Memory:
             for name in ("begin", "stop", "offset")
         )
 
-    def values(self, buffers: Sequence[Any], firsts: Sequence[int], dtype: Any, width: int = 1) -> Values:
+    def values(self, buffers: Sequence[Any], firsts: Sequence[int], dtype: Any) -> Values:
         """Return the values of one column, given each chunk's buffer, or None, and its first value there."""
         import pyarrow as pa
 
@@ -194,7 +186,7 @@ class Memory:
             which[chunk] = len(self.files) + chunk
             arrays[len(self.files) + chunk] = _viewed(held[chunk], dtype)
         self.nbytes += which.nbytes + at.nbytes + int(sizes[~inside].sum())
-        return Values(arrays, which, at, width)
+        return Values(arrays, which, at)
 
     def bits(self, arrays: Sequence[Any], place: int = 0) -> Bits:
         """Return bits of arrays. ``place``: of their buffer; 0: those that say which rows aren't null."""
@@ -222,17 +214,9 @@ class Memory:
         return Texts(offsets, data, sizes, valid, indices, counts)
 
     def numbers(self, arrays: Sequence[Any]) -> Values:
-        """Return the values of arrays of numbers, or of lists of a fixed number of them."""
-        import pyarrow as pa
-
-        kind, width, firsts = arrays[0].type, 1, [each.offset for each in arrays]
-        if pa.types.is_fixed_size_list(kind):
-            width = kind.list_size
-            firsts = [each.offset * width + each.values.offset for each in arrays]
-            arrays = [each.values for each in arrays]
-        return self.values(
-            [each.buffers()[1] for each in arrays], firsts, arrays[0].type.to_pandas_dtype(), width
-        )
+        """Return the values of arrays of numbers."""
+        buffers = [each.buffers()[1] for each in arrays]
+        return self.values(buffers, [each.offset for each in arrays], arrays[0].type.to_pandas_dtype())
 
     def versions(self, numbers: Int64Array) -> Int64Array:
         """Return the sizes in bytes and modification times in nanoseconds of files, (files, 2) int64.

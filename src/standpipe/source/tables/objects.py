@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -72,10 +72,6 @@ class OpenObjects(OpenTable):
         """Return the places of the images, the numbers, and the objects."""
         ragged = {name: RaggedRows(each, self.ends).take(indices) for name, each in self.values.items()}
         return replace(super().locate(indices), ragged=ragged, sizes=self.sizes[indices])
-
-    def skipped(self) -> Iterator[str]:
-        """Yield a text for each fault of a box."""
-        return self.faults.texts()
 
 
 def with_objects(

@@ -106,7 +106,7 @@ class OpenTable:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns with one number per record."""
-        return tuple(name for name, each in self.numbers.items() if each.spec.shape == ())
+        return tuple(self.numbers)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Return a column for the records [start, stop)."""
