@@ -31,7 +31,7 @@ class Arrow:
     The files are mapped, and nothing is read before it is needed. A null image is a bad sample. The digest covers the
     numbers, and the images' lengths and places in their files, but not the paths of the files.
 
-    It needs the package ``pyarrow``: ``pip install standpipe[arrow]``.
+    It needs the package ``pyarrow``.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from standpipe.contracts import Files, Paths
-from standpipe.source.tables.memory import Bits, Memory, Texts, Values
+from standpipe.source.tables.memory import Bits, Buffers, ByteStrings, Values
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 from standpipe.system.paths import path_text
 
@@ -47,10 +47,10 @@ class Images:
     """
 
     ends: Int64Array
-    memory: Memory
-    texts: Texts
+    memory: Buffers
+    texts: ByteStrings
     whole: Bits
-    paths: Texts | None
+    paths: ByteStrings | None
     versions: Int64Array
 
     @property
@@ -115,7 +115,7 @@ class Images:
         return alone[named], texts
 
 
-def numbers_of(column: Any, memory: Memory) -> Numbers | None:
+def number_column(column: Any, memory: Buffers) -> Numbers | None:
     """Return a column of numbers; None for other columns, and for nulls."""
     import pyarrow as pa
 
@@ -128,7 +128,7 @@ def numbers_of(column: Any, memory: Memory) -> Numbers | None:
     return Numbers(_ends(arrays), memory.bits(arrays, 1) if is_bool else memory.numbers(arrays))
 
 
-def images_of(column: Any, memory: Memory) -> Images | None:
+def image_column(column: Any, memory: Buffers) -> Images | None:
     """Return a column of encoded images; None for columns of another type."""
     arrays = [each for each in column.chunks if len(each)]
     parts, kinds = {BYTES: arrays}, {BYTES: column.type}

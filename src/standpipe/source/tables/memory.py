@@ -49,7 +49,7 @@ def mapped_files() -> list[MappedFile]:
 class Values:
     """The values of a column's chunks, each in a mapped file or in memory of its own.
 
-    arrays  memory by number: a whole mapped file, by its place among ``Memory.files``, or a chunk's own
+    arrays  memory by number: a whole mapped file, by its place among ``Buffers.files``, or a chunk's own
     which   (chunks,) int64: the number of each chunk's memory
     at      (chunks,) int64: the place there of each chunk's first value
     """
@@ -100,7 +100,7 @@ class Bits:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ByteStrings:
     """Byte strings of a column's chunks.
 
     offsets  the limits of the strings in a chunk's bytes
@@ -146,7 +146,7 @@ class Texts:
         return found, ends
 
 
-class Memory:
+class Buffers:
     """The mapped files in which Arrow tables have their buffers.
 
     files  sorted by address
@@ -195,7 +195,7 @@ class Memory:
         first = np.array([each.offset for each in arrays], np.int64)
         return Bits(self.values(buffers, [0] * len(arrays), np.uint8), first, np.array(known, np.bool_))
 
-    def texts(self, arrays: Sequence[Any]) -> Texts:
+    def texts(self, arrays: Sequence[Any]) -> ByteStrings:
         """Return the byte strings of arrays: binary, string, the large ones of both, and dictionaries of them."""
         import pyarrow as pa
 
@@ -211,7 +211,7 @@ class Memory:
         sizes = np.array([0 if each[2] is None else each[2].size for each in buffers], np.int64)
         data = replace(data, which=np.where(sizes > 0, data.which, offsets.which))
         counts = np.array([len(each) for each in arrays], np.int64)
-        return Texts(offsets, data, sizes, valid, indices, counts)
+        return ByteStrings(offsets, data, sizes, valid, indices, counts)
 
     def numbers(self, arrays: Sequence[Any]) -> Values:
         """Return the values of arrays of numbers."""

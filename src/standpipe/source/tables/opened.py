@@ -12,8 +12,8 @@ import numpy as np
 from standpipe.contracts import Encoded, Records
 from standpipe.contracts.source import check_part
 from standpipe.errors import PlanError
-from standpipe.source.tables.columns import Images, Numbers, images_of, numbers_of
-from standpipe.source.tables.memory import MappedFile, Memory
+from standpipe.source.tables.columns import Images, Numbers, image_column, number_column
+from standpipe.source.tables.memory import Buffers, MappedFile
 from standpipe.spec import BATCH_FIELDS, AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.system.paths import path_text
 
@@ -35,7 +35,7 @@ class OpenTable:
     """
 
     num_records: int
-    memories: tuple[Memory, ...]
+    memories: tuple[Buffers, ...]
     order: Numbers | None
     images: Mapping[str, Images]
     numbers: Mapping[str, Numbers]
@@ -66,16 +66,16 @@ class OpenTable:
         count = table.num_rows if indices is None else len(indices)
         if count == 0:
             raise PlanError(f"{call} has no records")
-        memory = Memory(files, table)
+        memory = Buffers(files, table)
         images, numbers, left_out = {}, {}, {}
         for name in table.column_names:
             column, field = table.column(name), IMAGE if name == image else name
             is_image = name == image or _feature(features, name).get("_type") == "Image"
             if field in BATCH_FIELDS or (field == IMAGE and name != image):
                 left_out[name] = "its name stands for another field"
-            elif is_image and (found := images_of(column, memory)) is not None:
+            elif is_image and (found := image_column(column, memory)) is not None:
                 images[field] = found
-            elif not is_image and (values := numbers_of(column, memory)) is not None:
+            elif not is_image and (values := number_column(column, memory)) is not None:
                 numbers[field] = values
             else:
                 left_out[name] = f"{_type(column.type)}{' with nulls' if column.null_count else ''}"
@@ -85,9 +85,9 @@ class OpenTable:
                 f"{call} needs a column of encoded images, binary or a struct of bytes and path, and image={image!r} "
                 f"isn't one. Its columns: {known}. Name one of them by image="
             )
-        of_order = Memory(files, indices)
+        of_order = Buffers(files, indices)
         classes = named_classes(features.get(LABEL)) if LABEL in numbers else None
-        order = None if indices is None else numbers_of(indices, of_order)
+        order = None if indices is None else number_column(indices, of_order)
         return cls(count, (memory, of_order), order, images, numbers, left_out, classes)
 
     @property
