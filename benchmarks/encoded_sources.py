@@ -3,10 +3,10 @@
 All make ImageNet's training crop: a random crop of 224 × 224, a flip, float32, from the photos of the folder in a
 random order, with as many workers. All stores hold each photo once, and an epoch has it REPEATS times.
 
-The first table: files, which native threads read; and MapSource over a list of bytes, an LMDB and a Hugging Face
-dataset in Arrow files on disk, in worker processes and in threads. They work in turns in one process; CPU time is that
-of all processes. The second table: the Hugging Face dataset here, and in PyTorch's DataLoader, which decodes it with
-Pillow, as its users write it. Each run is a process of its own.
+The first table: files, which native threads read; a Hugging Face dataset, whose Arrow files they read in place; and
+MapSource over a list of bytes, an LMDB and the same dataset, in worker processes and in threads. They work in turns in
+one process; CPU time is that of all processes. The second table: the Hugging Face dataset here, in place and by
+MapSource, and in PyTorch's DataLoader, which decodes it with Pillow, as its users write it. Each run is a process.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ def main() -> None:
 def beside_files(args: argparse.Namespace) -> None:
     """Print the first table."""
     turns = {"files": Turns(loader(sp.FileList(f"{args.stores}/list.txt"), args), processes=True)}
+    in_place = sp.HuggingFace(hugging_face(args))
+    turns["Hugging Face, in place"] = Turns(loader(in_place, args), processes=True)
     for name, make in DATASETS.items():
         source = sp.MapSource(make(args), encoded="image")
         for executor in ("process", "thread"):
@@ -201,6 +203,11 @@ def standpipe_rate(args: argparse.Namespace) -> float:
         return rate((len(batch["index"]) for batch in batches), args.seconds)
 
 
+def in_place_rate(args: argparse.Namespace) -> float:
+    with loader(sp.HuggingFace(hugging_face(args)), args) as batches:
+        return rate((len(batch["index"]) for batch in batches), args.seconds)
+
+
 def torch_rate(args: argparse.Namespace) -> float:
     import torch
     from torch.utils.data import DataLoader
@@ -226,7 +233,7 @@ DATASETS: dict[str, Callable[[argparse.Namespace], Any]] = {
     "LMDB": database,
     "Hugging Face": hugging_face,
 }
-RUNS = {"standpipe": standpipe_rate, "PyTorch": torch_rate}
+RUNS = {"standpipe, in place": in_place_rate, "standpipe": standpipe_rate, "PyTorch": torch_rate}
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
