@@ -245,7 +245,7 @@ def test_names_are_expanded_and_sorted(shards: Path, monkeypatch: pytest.MonkeyP
     assert "can't read" in refusal(sp.TarShards("train-{000..003}.tar"))
     assert "more than 1,048,576 shards" in refusal(sp.TarShards("{0..9999999}.tar"))
     assert "more than 1,048,576 shards" in refusal(sp.TarShards("{0..9999}{0..9999}.tar"))
-    assert "no files" in refusal(sp.TarShards([]))
+    assert "no shards" in refusal(sp.TarShards([]))
     for wrong in ("a-{000-002}.tar", "a-{000.002}.tar", "a-{000..002.tar", "a-000..002}.tar", "{*}.tar"):
         said = refusal(sp.TarShards(wrong))
         assert f"{wrong} aren't a range or a choice; write them as in 'train-{{000..146}}.tar'" in said
@@ -494,10 +494,10 @@ def test_records_that_arent_alike_are_refused(made: str, fields: Any, text: str,
         (None, "TarShards needs a name such as .* got None"),
         (7, "TarShards needs a name such as .* got 7"),
         ([None], "TarShards needs a name such as .* got \\[None]"),
-        ([], "TarShards has no files"),
+        ([], "TarShards has no shards"),
         (
             "https://example.com/{0..3}.tar",
-            r"TarShards: the path: https://.* is an address, and standpipe reads local and mounted files",
+            r"TarShards' shards: https://.* is an address, and standpipe reads local and mounted files",
         ),
         (["pipe:cat a.tar"], "pipe:cat a.tar is an address, .* or copy it"),
         (".", r"Is a directory; .*of shards 'FOLDER/\*\.tar'"),

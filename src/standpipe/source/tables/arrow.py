@@ -10,6 +10,7 @@ from typing import Any
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
+from standpipe.source.index.with_fields import shown_call
 from standpipe.source.shards.names import shard_paths, shards_text
 from standpipe.source.tables.memory import MappedFile
 from standpipe.source.tables.opened import IMAGE, OpenTable
@@ -93,8 +94,7 @@ class Arrow:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        image = "" if self.image == IMAGE else f", image={self.image!r}"
-        return f"Arrow({shards_text(self.files)}{image})"
+        return shown_call(self, shards_text(self.files))
 
 
 def _mapped(path: bytes) -> tuple[Any, MappedFile]:

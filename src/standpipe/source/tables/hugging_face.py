@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
+from standpipe.source.index.with_fields import shown_call
 from standpipe.source.python.indexed import MapSource, OpenIndexed
 from standpipe.source.tables.memory import mapped_files
 from standpipe.source.tables.objects import with_objects
@@ -110,12 +111,9 @@ class HuggingFace:
         return with_objects(self.describe(), opened, self.instances, objects, features, form)
 
     def describe(self) -> str:
-        """Return the data set's class, for ``explain()``."""
+        """Return the data set's class, and arguments, for ``explain()``."""
         kind = type(self.dataset)
-        image = "" if self.image == IMAGE else f", image={self.image!r}"
-        form = BoxForm(self.box_format, self.normalized, self.invalid).describe()
-        more = "" if self.instances is None else f", instances={self.instances!r}{form}"
-        return f"HuggingFace({kind.__module__}.{kind.__qualname__}{image}{more})"
+        return shown_call(self, f"{kind.__module__}.{kind.__qualname__}")
 
     def _by_python(self, why: str, encoded: tuple[str, ...] | None = None) -> OpenSource:
         """Open the data set as a ``MapSource``. ``encoded``: fields that native code decodes; None: there are none."""
