@@ -13,7 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.source.index.with_fields import shown_call
 from standpipe.source.shards.names import shard_paths, shards_text
 from standpipe.source.tables.memory import MappedFile
-from standpipe.source.tables.opened import IMAGE, OpenTable
+from standpipe.source.tables.opened import IMAGE, OpenTable, check_values
 from standpipe.system.paths import AnyPath, open_for_reading, path_text
 
 MAGIC = b"ARROW1"  # at the beginning of a file, and not of a stream
@@ -68,7 +68,7 @@ class Arrow:
 
         Raises ``PlanError``
 
-        - if a file is missing or isn't an Arrow file or stream, or has other columns than the first,
+        - if a file is missing, damaged, or isn't an Arrow file or stream, or has other columns than the first,
         - if a file is compressed,
         - if there is no column of encoded images of that name, or no record.
         """
@@ -107,12 +107,12 @@ def _mapped(path: bytes) -> tuple[Any, MappedFile]:
         whole = mapped.read_buffer()
         read = pa.ipc.open_file if whole[: len(MAGIC)] == pa.py_buffer(MAGIC) else pa.ipc.open_stream
         table = read(whole).read_all()
-        table.validate()
     except (pa.ArrowException, OSError) as error:
         raise PlanError(
             f"{path_text(path)} can't be read as an Arrow file or stream: {error!s:.200}; write it with pyarrow.ipc, "
             "without compression"
         ) from error
+    check_values(path_text(path), table)
     return table, MappedFile(path, whole.address, whole.address + whole.size)
 
 

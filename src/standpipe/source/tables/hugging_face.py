@@ -12,7 +12,7 @@ from standpipe.source.index.with_fields import shown_call
 from standpipe.source.python.indexed import MapSource, OpenIndexed
 from standpipe.source.tables.memory import mapped_files
 from standpipe.source.tables.objects import with_objects
-from standpipe.source.tables.opened import IMAGE, OpenTable
+from standpipe.source.tables.opened import IMAGE, OpenTable, check_values
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 
 PARTS = ("data", "features", "format", "_indices")  # what a ``datasets.Dataset`` is known by
@@ -77,7 +77,7 @@ class HuggingFace:
     def open(self) -> OpenSource:
         """Find where the data set's columns are; read nothing of them.
 
-        Raises ``PlanError`` for another object, an empty data set, and if there is no such column of images.
+        Raises ``PlanError`` for another object, an empty or damaged data set, and if there is no such column of images.
         """
         dataset, kind = self.dataset, type(self.dataset).__name__
         if isinstance(dataset, Mapping) and dataset:
@@ -94,6 +94,7 @@ class HuggingFace:
         table, indices = dataset.data.table.select(dataset.format["columns"]), None
         if dataset._indices is not None:
             indices = dataset._indices.column(0)
+        check_values(self.describe(), table)
         features = dataset.features.to_dict()
         opened = OpenTable.of(
             self.describe(), table, mapped_files(), image=self.image, features=features, indices=indices

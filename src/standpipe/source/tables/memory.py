@@ -49,7 +49,7 @@ def mapped_files() -> list[MappedFile]:
 class Values:
     """The values of a column's chunks, each in a mapped file or in memory of its own.
 
-    arrays  memory by number: a whole mapped file, by its place among ``Buffers.files``, or a chunk's own
+    arrays  memory by number: a whole mapped file, by its place among ``Buffers.files``, or a buffer's own
     which   (chunks,) int64: the number of each chunk's memory
     at      (chunks,) int64: the place there of each chunk's first value
     """
@@ -182,10 +182,13 @@ class Buffers:
         for number in np.unique(which[inside]).tolist():
             file = self.files[number]
             arrays[number] = _viewed(pa.foreign_buffer(file.begin, file.stop - file.begin, self.owner), dtype)
+        alone: dict[tuple[int, int], int] = {}
         for chunk in np.flatnonzero(~inside).tolist():
-            which[chunk] = len(self.files) + chunk
-            arrays[len(self.files) + chunk] = _viewed(held[chunk], dtype)
-        self.nbytes += which.nbytes + at.nbytes + int(sizes[~inside].sum())
+            number = alone.setdefault((held[chunk].address, held[chunk].size), len(self.files) + len(alone))
+            which[chunk] = number
+            if number not in arrays:
+                arrays[number] = _viewed(held[chunk], dtype)
+        self.nbytes += which.nbytes + at.nbytes + sum(arrays[number].nbytes for number in alone.values())
         return Values(arrays, which, at)
 
     def bits(self, arrays: Sequence[Any], place: int = 0) -> Bits:

@@ -170,6 +170,20 @@ class OpenTable:
         return indices if self.order is None else self.order.take(indices).astype(np.int64)
 
 
+def check_values(what: str, table: Any) -> None:
+    """Raise ``PlanError`` for limits, dictionaries and texts that can't be, like those of damaged files.
+
+    Images' bytes aren't read. ``what``: the table in messages.
+    """
+    import pyarrow as pa
+
+    try:
+        table.validate(full=True)
+        table.schema.names  # noqa: B018 (they are decoded)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise PlanError(f"{what} is damaged: {error!s:.200}; write it again") from error
+
+
 def _feature(features: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return what metadata say of a column; nothing if it isn't known."""
     found = features.get(name)
