@@ -77,6 +77,17 @@ def as_arrow(folder: Path, images: Sequence[bytes]) -> Source:
     return sp.Arrow(folder / "a")
 
 
+def as_hugging_face(folder: Path, images: Sequence[bytes]) -> Source:
+    """A data set in two files, after a shuffle and a select that undoes it."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    columns = {"image": [{"bytes": image, "path": None} for image in images], "label": [*range(len(images))]}
+    datasets.Dataset.from_dict(columns, features=kinds).save_to_disk(folder / "set", num_shards=2)
+    shuffled = datasets.load_from_disk(folder / "set").shuffle(seed=1)
+    return sp.HuggingFace(shuffled.select(np.argsort(shuffled["label"][:])))
+
+
 SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {
     "folder": as_folder,
     "shards": as_shards,
@@ -84,6 +95,7 @@ SOURCES: dict[str, Callable[[Path, Sequence[bytes]], Source]] = {
     "mds": as_mds,
     "dataset": as_dataset,
     "arrow": as_arrow,
+    "hugging_face": as_hugging_face,
 }
 
 
