@@ -312,6 +312,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"needs a column of encoded images.*'image' \(int64\), 'photo' \(binary\)",
     ),
     "no file": (lambda folder: sp.Arrow(folder / "no"), "no such file|No such file"),
+    "no paths": (lambda folder: sp.Arrow(5), "or a list of paths, got 5"),  # type: ignore[arg-type]
     "no fit": (lambda folder: sp.Arrow(folder / "*.no"), "Arrow: no file fits"),
     "not Arrow": (lambda folder: sp.Arrow(Path(__file__)), "can't be read as an Arrow file or stream"),
     "other columns": (

@@ -248,7 +248,7 @@ def test_names_are_expanded_and_sorted(shards: Path, monkeypatch: pytest.MonkeyP
     assert "no shards" in refusal(sp.TarShards([]))
     for wrong in ("a-{000-002}.tar", "a-{000.002}.tar", "a-{000..002.tar", "a-000..002}.tar", "{*}.tar"):
         said = refusal(sp.TarShards(wrong))
-        assert f"{wrong} aren't a range or a choice; write them as in 'train-{{000..146}}.tar'" in said
+        assert f"{wrong} aren't a range or a choice; write them as in 'train-{{000..146}}'" in said
 
 
 def test_index_is_used_until_a_shard_changes(shards: Path, tmp_path: Path) -> None:

@@ -37,14 +37,14 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") ->
             if BRACE.search(name) and not os.path.lexists(name):
                 raise PlanError(
                     f"{call}: the braces of {path_text(name)} aren't a range or a choice; write them as in "
-                    "'train-{000..146}.tar' or 'train-{a,b}.tar'"
+                    "'train-{000..146}' or 'train-{a,b}'"
                 )
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
                 raise PlanError(f"{call}: no file fits {path_text(name)}; check the pattern")
             found.update(shard_path(match, call) for match in matches)
     if not found:
-        raise PlanError(f"{call} has no shards; give it a name such as 'train-{{000..146}}.tar', or a list")
+        raise PlanError(f"{call} has no shards; give it a name such as 'train-{{000..146}}', or a list")
     return tuple(sorted(found))
 
 
@@ -61,7 +61,7 @@ def check_shards(shards: object, call: str) -> None:
     each = (shards,) if isinstance(shards, str | bytes | os.PathLike) else shards
     if not isinstance(each, Sequence) or not all(isinstance(one, str | bytes | os.PathLike) for one in each):
         raise PlanError(
-            f"{call} needs a name such as 'train-{{000..146}}.tar', or a list of paths, got {shards!r}"
+            f"{call} needs a name such as 'train-{{000..146}}', or a list of paths, got {shards!r}"
         )
 
 

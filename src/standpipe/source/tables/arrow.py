@@ -11,7 +11,7 @@ from typing import Any
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source.index.with_fields import shown_call
-from standpipe.source.shards.names import shard_paths, shards_text
+from standpipe.source.shards.names import check_shards, shard_paths, shards_text
 from standpipe.source.tables.memory import MappedFile
 from standpipe.source.tables.opened import IMAGE, OpenTable, check_values
 from standpipe.system.paths import AnyPath, open_for_reading, path_text
@@ -74,6 +74,7 @@ class Arrow:
         """
         import pyarrow as pa
 
+        check_shards(self.files, "Arrow")
         paths = shard_paths(self.files, "Arrow")
         tables, mapped = zip(*map(_mapped, paths), strict=True)
         try:
