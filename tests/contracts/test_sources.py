@@ -142,7 +142,7 @@ def idx_files(tmp_path: Path) -> Source:
 def arrow_files(tmp_path: Path) -> Source:
     """A file of two record batches, one of them with a null."""
     pa = pytest.importorskip("pyarrow")
-    table = pa.table({"image": [b"1", None, b"333"], "label": [2, 0, 1]})
+    table = pa.table({"image": [b"1", None, b"333"], "label": [2, 0, 1], "text": ["a", None, "漢字"]})
     with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=2)
     return sp.Arrow(tmp_path / "a.arrow")
@@ -150,7 +150,9 @@ def arrow_files(tmp_path: Path) -> Source:
 
 def hugging_face(tmp_path: Path) -> Source:
     datasets = pytest.importorskip("datasets")
-    made = datasets.Dataset.from_dict({"image": [b"1", b"22", b"333"], "label": [2, 0, 1]})
+    made = datasets.Dataset.from_dict(
+        {"image": [b"1", b"22", b"333"], "label": [2, 0, 1], "text": ["a", "", "漢字 😀"]}
+    )
     datasets.disable_progress_bars()
     made.save_to_disk(tmp_path / "set")
     return sp.HuggingFace(datasets.load_from_disk(tmp_path / "set").select([2, 0, 2, 1]))

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import standpipe as sp
 from photos import encoded, picture
 from standpipe.contracts import check_source
 from standpipe.contracts.source import Files
+from standpipe.spec import Listed
 
 pa = pytest.importorskip("pyarrow")
 datasets = pytest.importorskip("datasets")
@@ -157,7 +159,6 @@ def test_columns_of_numbers(tmp_path: Path) -> None:
     }
     gaps = {
         "gap": pa.array([*range(1, ROWS), None]),
-        "text": pa.array(["a"] * ROWS),
         "time": pa.array([1] * ROWS, pa.timestamp("s")),
     }
     table = pa.table({"image": IMAGES, **columns, **gaps})
@@ -168,8 +169,93 @@ def test_columns_of_numbers(tmp_path: Path) -> None:
     for name, values in found.items():
         assert values.tolist() == [table[name][int(row) + 3].as_py() for row in rows], name
     assert sorted(opened.columns) == ["big", "flag", "half", "kind", "weight"]
-    assert "gap (int64 with nulls), text (string), time (timestamp[s])" in opened.index_note
+    assert "gap (int64 with nulls), time (timestamp[s])" in opened.index_note
     check_source(source)
+
+
+TEXTS = ["", "a\0b", "漢字 😀", None, "é" * 300, *(f"text {n % 9}" for n in range(5, ROWS))]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_texts_of_every_type_in_arrow_files(kind: Any, stream: bool, tmp_path: Path) -> None:
+    """Texts in several files and record batches, of a slice; a null is an empty text."""
+    column = pa.array(TEXTS, pa.string())
+    column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
+    none = pa.array([None] * ROWS, pa.string())
+    table = pa.table({"image": IMAGES, "caption": column, "label": column, "none": none, "valid": column})
+    written(tmp_path / "1.arrow", table.slice(2, 25), stream=stream, unify_dictionaries=True)
+    written(tmp_path / "2.arrow", table.slice(27), stream=stream, unify_dictionaries=True)
+    source = sp.Arrow(tmp_path / "*.arrow")
+    check_source(source)
+    opened, rows = source.open(), np.random.default_rng(0).integers(0, ROWS - 2, 100)
+    texts = opened.locate(rows).texts
+    for name in ("caption", "label"):
+        assert texts[name].texts() == [TEXTS[row + 2] or "" for row in rows]
+    assert texts["none"].texts() == [""] * 100
+    mean = sum(len((text or "").encode()) for text in TEXTS[2:]) / (ROWS - 2)
+    assert opened.fields["caption"] == Listed("str")
+    assert opened.fields["caption"].nbytes == pytest.approx(mean, rel=0.1)  # type: ignore[union-attr]
+    assert "columns left out: valid (its name stands for another field)" in opened.index_note
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.text(max_size=9) | st.binary(max_size=9), min_size=1, max_size=20), st.data())
+def test_any_texts_come_back(
+    tmp_path_factory: pytest.TempPathFactory, written_texts: list[str | bytes | None], data: st.DataObject
+) -> None:
+    """Bytes that aren't UTF-8, which Arrow doesn't refuse, too."""
+    folder = tmp_path_factory.mktemp("any")
+    encoded_texts = [text.encode() if isinstance(text, str) else text for text in written_texts]
+    binary = pa.array(encoded_texts, pa.binary())
+    column = pa.Array.from_buffers(pa.string(), len(binary), binary.buffers(), binary.null_count)
+    table = pa.table({"image": [b"x"] * len(binary), "text": column})
+    path = written(folder / "a.arrow", table, rows=data.draw(st.integers(1, 5)))
+    opened = sp.Arrow(path).open()
+    rows = data.draw(st.lists(st.integers(0, len(binary) - 1), max_size=30))
+    found = opened.locate(np.array(rows, np.int64)).texts["text"].texts()
+    assert [text.encode("utf-8", "surrogateescape") for text in found] == [
+        encoded_texts[row] or b"" for row in rows
+    ]
+
+
+def captioned(folder: Path) -> Any:
+    kinds = features(caption=datasets.Value("string"))
+    return stored(folder, {"caption": TEXTS}, kinds=kinds)
+
+
+def test_texts_of_a_dataset_are_lists_of_its_batches(tmp_path: Path) -> None:
+    """All kinds of workers, and a resumed run, have the same texts."""
+    dataset = captioned(tmp_path).shuffle(seed=3)
+    captions = [text or "" for text in dataset["caption"]]
+    pipeline = sp.Pipeline(sp.HuggingFace(dataset)).shuffle(seed=7).map(sp.RandomResizedCrop(8)).batch(7)
+    assert "caption: list of str" in pipeline.plan().explain()
+    found: list[list[Any]] = []
+    for workers in ({"num_workers": 1}, {"num_workers": 3}, {"executor": "inline"}):
+        with pipeline.loader(memory="256MiB", **workers) as loader:  # type: ignore[arg-type]
+            found.append([(batch["index"].tolist(), batch["caption"]) for batch in loader])
+    assert found[0] == found[1] == found[2]
+    for indices, texts in found[0]:
+        assert texts == [captions[index] for index in indices]
+    with pipeline.loader(num_workers=2, memory="256MiB") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with pipeline.loader(num_workers=1, memory="256MiB") as loader:
+        loader.load_state_dict(state)
+        assert [(batch["index"].tolist(), batch["caption"]) for batch in loader] == found[0][1:]
+
+
+def test_the_digest_is_of_texts_too(tmp_path: Path) -> None:
+    dataset = captioned(tmp_path)
+    added = [dataset.add_column("more", [text] * ROWS) for text in ("a", "b")]
+    without = dataset.remove_columns("caption")
+    sources = [sp.HuggingFace(each).open() for each in (dataset, without, *added)]
+    assert len({source.digest for source in sources}) == 4
+    assert sources[3].locate(np.array([5, 1])).texts["more"].texts() == ["b", "b"]
+    order = np.random.default_rng(1).permutation(ROWS)
+    assert sp.HuggingFace(dataset.select(range(5))).open().digest == (
+        sp.HuggingFace(dataset.select(order).select(np.argsort(order)[:5])).open().digest
+    )
 
 
 def test_a_null_image_is_a_bad_sample_and_a_path_is_read(tmp_path: Path) -> None:

@@ -25,12 +25,14 @@ class Arrow:
     """Encoded images in Arrow IPC files or streams, which are read where they are.
 
     The column ``image`` has the images' bytes: binary, large binary, or a struct of ``bytes`` and ``path``, of which a
-    row without bytes is the file at the path. It is a field, and so is every column of numbers without nulls.
-    Dictionaries are looked up. Files that Hugging Face's ``datasets`` wrote say which columns have further images,
-    which are fields as well, and the names of classes. ``explain()`` names the columns that are left out.
+    row without bytes is the file at the path. It is a field, and so is every column of numbers without nulls, and every
+    column of texts (string, large string), of which a batch has a list of str. A null text is an empty one, so that one
+    gap doesn't cost all captions. Dictionaries are looked up. Files that Hugging Face's ``datasets`` wrote say which
+    columns have further images, which are fields as well, and the names of classes. ``explain()`` names the columns
+    that are left out.
 
     The files are mapped, and nothing is read before it is needed. A null image is a bad sample. The digest covers the
-    numbers, and the images' lengths and places in their files, but not the paths of the files.
+    numbers, and the lengths and places of images and texts in their files, but not the paths of the files.
 
     It needs the package ``pyarrow``.
 

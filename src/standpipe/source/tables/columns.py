@@ -1,20 +1,21 @@
-"""The columns of an Arrow table that a source can have: encoded images, and numbers."""
+"""The columns of an Arrow table that a source can have: encoded images, numbers, and texts."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from standpipe.contracts import Files, Paths
 from standpipe.source.tables.memory import Bits, Buffers, ByteStrings, Values
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, Listed, UInt8Array
 from standpipe.system.paths import path_text
 
 BYTES, PATH = "bytes", "path"
 BINARY, STRING = ("binary", "large_binary"), ("string", "large_string")
+SAMPLED_ROWS = 1000  # for the mean size of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,24 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """A column of encoded images: bytes, or the paths of files.
+class Texts:
+    """A column of byte strings, or of texts.
 
     ends      as for ``Numbers``
     texts     the bytes
-    whole     which rows aren't null, though their bytes may be
-    paths     of the files to read where there are no bytes; else names
     versions  (files, 2) int64: size in bytes and modification time in nanoseconds of each of ``memory.files``
     """
 
     ends: Int64Array
     memory: Buffers
     texts: ByteStrings
-    whole: Bits
-    paths: ByteStrings | None
     versions: Int64Array
+
+    @classmethod
+    def of(cls, arrays: list[Any], memory: Buffers, texts: ByteStrings, *more: Any) -> Self:
+        """Return a column with the arrays' rows. ``more``: further attributes."""
+        which = texts.data.which
+        return cls(_ends(arrays), memory, texts, memory.versions(which[which < len(memory.files)]), *more)
 
     @property
     def in_place(self) -> bool:
@@ -60,9 +63,39 @@ class Images:
 
     @property
     def files(self) -> list[tuple[bytes, int, int]]:
-        """The path, size and modification time of each file that has images."""
-        used = np.unique(self.texts.data.which).tolist()
+        """The path, size and modification time of each file that has bytes of the column."""
+        used = [each for each in np.unique(self.texts.data.which).tolist() if each < len(self.memory.files)]
         return [(self.memory.files[each].path, *self.versions[each].tolist()) for each in used]
+
+    @property
+    def spec(self) -> Listed:
+        """The kind of field, with the mean size of some texts in bytes."""
+        rows = np.linspace(0, self.ends[-1] - 1, SAMPLED_ROWS).astype(np.int64)
+        _, _, lengths = self.texts.ranges(*_places(self.ends, rows))
+        return Listed("str", int(lengths.mean()))
+
+    def take(self, rows: Int64Array) -> Paths:
+        """Return the texts of rows of the table in UTF-8. A null is an empty text."""
+        return Paths(*self.texts.read(*self.texts.ranges(*_places(self.ends, rows))))
+
+    def stands_for(self, rows: Int64Array) -> list[AnyArray]:
+        """Return what a digest has of texts: places in a file and lengths, or the texts that aren't in a file."""
+        which, at, lengths = self.texts.ranges(*_places(self.ends, rows))
+        held = which >= len(self.memory.files)
+        texts, _ = self.texts.read(which, at, np.where(held, lengths, 0))
+        return [np.where(held, 0, at), lengths, texts]
+
+
+@dataclass(frozen=True, slots=True)
+class Images(Texts):
+    """A column of encoded images: bytes, or the paths of files.
+
+    whole  which rows aren't null, though their bytes may be
+    paths  of the files to read where there are no bytes; else names
+    """
+
+    whole: Bits
+    paths: ByteStrings | None
 
     def locate(self, rows: Int64Array) -> Files:
         """Return the places of images. A null image is an empty part of the file that others are in."""
@@ -142,9 +175,15 @@ def image_column(column: Any, memory: Buffers) -> Images | None:
     }
     if BYTES not in texts:
         return None
-    which = texts[BYTES].data.which
-    versions = memory.versions(which[which < len(memory.files)])
-    return Images(_ends(arrays), memory, texts[BYTES], memory.bits(arrays), texts.get(PATH), versions)
+    return Images.of(arrays, memory, texts[BYTES], memory.bits(arrays), texts.get(PATH))
+
+
+def text_column(column: Any, memory: Buffers) -> Texts | None:
+    """Return a column of texts, which may have nulls; None for columns of another type."""
+    if str(_looked_up(column.type)) not in STRING:
+        return None
+    arrays = [each for each in column.chunks if len(each)]
+    return Texts.of(arrays, memory, memory.texts(arrays))
 
 
 def _looked_up(kind: Any) -> Any:

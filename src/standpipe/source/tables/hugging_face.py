@@ -27,16 +27,18 @@ class HuggingFace:
     worker processes. ``select``, ``shuffle``, ``filter``, ``train_test_split``, ``concatenate_datasets`` and
     ``rename_column`` keep that. Images that the data set has as paths are read as files.
 
-    The fields are ``image``, all further columns of the feature ``Image``, and columns of numbers without nulls.
-    ``classes`` are the names of a ``ClassLabel`` ``label``. Other columns, such as texts, are left out, and
-    ``explain()`` names them. Photos are turned as their EXIF orientation says, as ``Image()`` does;
-    ``decode(orientation="ignore")`` leaves them as they are. A null image is a bad sample.
+    The fields are ``image``, all further columns of the feature ``Image``, columns of numbers without nulls, and texts,
+    of which a batch has a list of str. A null text is an empty one, so that one gap doesn't cost all captions.
+    ``classes`` are the names of a ``ClassLabel`` ``label``. Other columns, such as lists, are left out, and
+    ``explain()`` names them; ``dataset.remove_columns`` leaves out more. Photos are turned as their EXIF orientation
+    says, as ``Image()`` does; ``decode(orientation="ignore")`` leaves them as they are. A null image is a bad sample.
 
     Where images aren't in mapped files, as those of ``Dataset.from_dict``, or the data set has a transform of its own
     (``set_transform``, ``with_transform``), this is ``MapSource(dataset)`` instead: Python workers get all columns from
     the data set, and decode the images natively if there is no transform. ``explain()`` says so, and why.
 
-    The digest covers the numbers, and the images' lengths and places in their files, but not the paths of the files.
+    The digest covers the numbers, and the lengths and places of images and texts in their files, but not the paths of
+    the files.
 
     Parameters
     ----------

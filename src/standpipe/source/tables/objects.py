@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.contracts import Encoded, Paths, RaggedRows, Records
+from standpipe.contracts import Paths, RaggedRows, Records
+from standpipe.contracts.source import FieldSpec
 from standpipe.errors import PlanError
 from standpipe.source.annotations.table import Annotations, Faults
 from standpipe.source.tables.opened import OpenTable, named_classes
 from standpipe.source.targets import BOXES, FORMS, LABELS, BoxForm, key_of_target
-from standpipe.spec import SIDES, AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import SIDES, AnyArray, Int64Array, RaggedSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,8 @@ class OpenObjects(OpenTable):
     skeleton = ()
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
-        """Images, numbers, and the values of objects."""
+    def fields(self) -> Mapping[str, FieldSpec]:
+        """Images, numbers, texts, and the values of objects."""
         ragged = {name: RaggedSpec(each.shape[1:], each.dtype) for name, each in self.values.items()}
         return {**super().fields, **ragged}
 
@@ -69,7 +70,7 @@ class OpenObjects(OpenTable):
         return self.digest_of(super().digest, [self.ends, self.sizes, *self.values.values()])
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return the places of the images, the numbers, and the objects."""
+        """Return the places of the images, the numbers, the texts, and the objects."""
         ragged = {name: RaggedRows(each, self.ends).take(indices) for name, each in self.values.items()}
         return replace(super().locate(indices), ragged=ragged, sizes=self.sizes[indices])
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from standpipe.contracts import Encoded, Records
-from standpipe.contracts.source import check_part
+from standpipe.contracts.source import FieldSpec, check_part
 from standpipe.errors import PlanError
-from standpipe.source.tables.columns import Images, Numbers, image_column, number_column
+from standpipe.source.tables.columns import Images, Numbers, Texts, image_column, number_column, text_column
 from standpipe.source.tables.memory import Buffers, MappedFile
-from standpipe.spec import BATCH_FIELDS, AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import BATCH_FIELDS, AnyArray, Int64Array
 from standpipe.system.paths import path_text
 
 ROWS_AT_ONCE = 1 << 16
@@ -30,6 +30,7 @@ class OpenTable:
     order        the row of each record; None: in the table's order
     images       columns of encoded images by the name of their field
     numbers      columns of numbers by name
+    texts        columns of texts by name
     left_out     the types of other columns by name
     classes      names of the numbers in the column ``label``, or None
     """
@@ -39,6 +40,7 @@ class OpenTable:
     order: Numbers | None
     images: Mapping[str, Images]
     numbers: Mapping[str, Numbers]
+    texts: Mapping[str, Texts]
     left_out: Mapping[str, str]
     classes: tuple[str, ...] | None
 
@@ -67,7 +69,7 @@ class OpenTable:
         if count == 0:
             raise PlanError(f"{call} has no records")
         memory = Buffers(files, table)
-        images, numbers, left_out = {}, {}, {}
+        images, numbers, texts, left_out = {}, {}, {}, {}
         for name in table.column_names:
             column, field = table.column(name), IMAGE if name == image else name
             is_image = name == image or _feature(features, name).get("_type") == "Image"
@@ -77,6 +79,8 @@ class OpenTable:
                 images[field] = found
             elif not is_image and (values := number_column(column, memory)) is not None:
                 numbers[field] = values
+            elif not is_image and (strings := text_column(column, memory)) is not None:
+                texts[field] = strings
             else:
                 left_out[name] = f"{_type(column.type)}{' with nulls' if column.null_count else ''}"
         if IMAGE not in images:
@@ -88,19 +92,20 @@ class OpenTable:
         of_order = Buffers(files, indices)
         classes = named_classes(features.get(LABEL)) if LABEL in numbers else None
         order = None if indices is None else number_column(indices, of_order)
-        return cls(count, (memory, of_order), order, images, numbers, left_out, classes)
+        return cls(count, (memory, of_order), order, images, numbers, texts, left_out, classes)
 
     @property
     def aside(self) -> list[str]:
         """The fields with images that aren't in mapped files."""
         return [name for name, each in self.images.items() if not each.in_place]
 
-    @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
-        """Images, and numbers."""
+    @cached_property
+    def fields(self) -> Mapping[str, FieldSpec]:
+        """Images, numbers, and texts."""
         return {
             **dict.fromkeys(self.images, Encoded()),
             **{name: each.spec for name, each in self.numbers.items()},
+            **{name: each.spec for name, each in self.texts.items()},
         }
 
     @property
@@ -115,8 +120,9 @@ class OpenTable:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all records' numbers, and of their images' lengths and places in their files, in order."""
-        begin = repr(("table 1", self.num_records, {**self.fields}, self.classes))
+        """A digest of all records' numbers, and the lengths and places of their images and texts, in order."""
+        fields = {name: str(spec) for name, spec in self.fields.items()}
+        begin = repr(("table 1", self.num_records, fields, self.classes))
         return self.digest_of(begin, self._stand_for_records())
 
     def digest_of(self, begin: str, arrays: Iterable[AnyArray]) -> str:
@@ -131,9 +137,9 @@ class OpenTable:
     def _stand_for_records(self) -> Iterator[AnyArray]:
         for start in range(0, self.num_records, ROWS_AT_ONCE):
             rows = self._rows(np.arange(start, min(start + ROWS_AT_ONCE, self.num_records)))
-            for images in self.images.values():
-                yield from images.stands_for(rows)
-            yield from (each.take(rows) for each in self.numbers.values())
+            for each in (*self.images.values(), *self.texts.values()):
+                yield from each.stands_for(rows)
+            yield from (values.take(rows) for values in self.numbers.values())
 
     @property
     def index_bytes(self) -> int:
@@ -149,17 +155,19 @@ class OpenTable:
         return f"{note}; columns left out: {others}" if others else note
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return the places of the images, and the numbers."""
+        """Return the places of the images, the numbers, and the texts."""
         rows = self._rows(indices)
         return Records(
             indices,
             files={name: each.locate(rows) for name, each in self.images.items()},
             plain={name: each.take(rows) for name, each in self.numbers.items()},
+            texts={name: each.take(rows) for name, each in self.texts.items()},
         )
 
     def here(self) -> str:
-        """Return the files that images are in, with their sizes and times, which the digest doesn't cover."""
-        return repr(sorted({file for each in self.images.values() for file in each.files}))
+        """Return the files of images and texts, with their sizes and times, which the digest doesn't cover."""
+        columns = (*self.images.values(), *self.texts.values())
+        return repr(sorted({file for each in columns for file in each.files}))
 
     def name(self, index: int) -> str:
         """Return the file that the record's image is in, and the image's own path or name there."""
