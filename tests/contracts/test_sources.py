@@ -111,12 +111,14 @@ def tar_shards(tmp_path: Path) -> Source:
 
 
 def tf_records(tmp_path: Path) -> Source:
-    """Files with numbers and other bytes, and an index file."""
+    """Files with numbers, other bytes and texts, and an index file."""
     for number in range(2):
-        records = [example({"i": b"\xff\xd8\xff", "n": [n], "f": [0.5, n / 2], "t": b"x"}) for n in range(3)]
+        records = [
+            example({"i": b"\xff\xd8\xff", "n": [n], "f": [0.5, n / 2], "t": b"x" * n}) for n in range(3)
+        ]
         tfrecord(tmp_path / f"{number}.tfrecord", records)
-    named = {"image": "i", "label": "n", "box": "f", "text": "t"}
-    return sp.TFRecords(tmp_path / "{0,1}.tfrecord", index=tmp_path / "index", **named)
+    named = {"image": "i", "label": "n", "box": "f", "other": "t", "text": "t"}
+    return sp.TFRecords(tmp_path / "{0,1}.tfrecord", index=tmp_path / "index", texts="text", **named)
 
 
 def mds_shards(tmp_path: Path) -> Source:

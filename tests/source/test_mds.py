@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import standpipe as sp
+import standpipe.torch
 from photos import age, encoded, picture
 from record_files import mds, mds_shard
 from standpipe.contracts import Encoded, check_source
-from standpipe.spec import ArraySpec
+from standpipe.spec import ArraySpec, Listed
 
 PHOTOS = [encoded(picture(seed), quality=90) for seed in range(10)]
 COLUMNS = {
@@ -77,13 +78,91 @@ def test_columns_are_fields_of_their_names(folder: Path) -> None:
         "y": ArraySpec((), np.dtype(np.int64)),
         "area": ArraySpec((), np.dtype(np.float32)),
         "grid": ArraySpec((3, 4), np.dtype(np.uint8)),
+        "text": Listed("str"),
     }
-    assert opened.index_note.endswith("values left out, by name: 10 raw (bytes), 10 text (str)")
+    assert opened.index_note.endswith("values left out, by name: 10 raw (bytes)")
     assert values(source, "x") == PHOTOS
     plain = opened.locate(np.array([7, 2])).plain
     assert plain["y"].tolist() == [-7, -2]
     assert plain["area"].tolist() == [3.5, 1]
     np.testing.assert_array_equal(plain["grid"][0], sample(7)["grid"])
+    assert opened.locate(np.array([7, 2, 0])).texts["text"].texts() == ["é" * 7, "é" * 2, ""]
+    assert opened.fields["text"].nbytes == 9  # type: ignore[union-attr]
+
+
+def test_texts_whose_names_are_of_other_fields_are_left_out(tmp_path: Path) -> None:
+    """They can be named."""
+    columns = {"x": "jpeg", "label": "str", "image": "str", "a-b": "str", "valid": "str"}
+    samples = [{"x": photo, "label": "cat", "image": "", "a-b": "c", "valid": ""} for photo in PHOTOS[:2]]
+    folder = mds(tmp_path / "mds", columns, samples)
+    opened = sp.MDS(folder).open()
+    assert opened.fields == {"x": Encoded()}
+    assert "2 a-b (str), 2 image (str), 2 label (str), 2 valid (str)" in opened.index_note
+    found = sp.MDS(folder, image="x", name="label", other="a-b").open().locate(np.array([1])).texts
+    assert {name: texts.texts() for name, texts in found.items()} == {"name": ["cat"], "other": ["c"]}
+    for wrong in ({"label": "label"}, {"image": "a-b", "x": "x"}):
+        assert f"'{next(iter(wrong))}' can't be a text; a text is a field" in refusal(sp.MDS(folder, **wrong))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.text() | st.binary(), st.text(max_size=3)), min_size=1, max_size=20), st.data())
+def test_any_texts_come_back(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[str | bytes, str]], data: st.DataObject
+) -> None:
+    """Bytes that aren't UTF-8 become surrogates."""
+    columns = {"x": "jpeg", "a": "str", "b": "str"}
+    samples = [{"x": b"x", "a": first, "b": second} for first, second in written]
+    folder = mds(tmp_path_factory.mktemp("any") / "mds", columns, samples, data.draw(st.integers(1, 5)))
+    rows = data.draw(st.lists(st.integers(0, len(written) - 1), max_size=30))
+    found = sp.MDS(folder).open().locate(np.array(rows, np.int64)).texts
+    as_bytes = [text.encode("utf-8", "surrogateescape") for text in found["a"].texts()]
+    assert as_bytes == [a.encode() if isinstance(a := written[row][0], str) else a for row in rows]
+    assert found["b"].texts() == [written[row][1] for row in rows]
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_batches_have_lists_of_texts(in_file: bool, folder: Path) -> None:
+    source = sp.MDS(folder, image="x", text="text")
+    if in_file:
+        sp.build_index(source)
+    pipeline = sp.Pipeline(source).shuffle(seed=7).map(sp.RandomResizedCrop(8)).batch(3)
+    assert "text: list of str" in pipeline.plan().explain()
+    found: list[list[tuple[list[int], list[str]]]] = []
+    for workers in ({"num_workers": 1}, {"num_workers": 3}, {"executor": "inline"}):
+        with pipeline.loader(memory="256MiB", **workers) as loader:  # type: ignore[arg-type]
+            found.append([(batch["index"].tolist(), batch["text"]) for batch in loader])
+    assert found[0] == found[1] == found[2]
+    assert all(texts == ["é" * index for index in indices] for indices, texts in found[0])
+    with pipeline.loader(num_workers=2, memory="256MiB") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with pipeline.loader(num_workers=1, memory="256MiB") as loader:
+        loader.load_state_dict(state)
+        assert [(batch["index"].tolist(), batch["text"]) for batch in loader] == found[0][1:]
+
+
+def test_texts_go_to_collate_fn_and_to_torchs_fields(folder: Path) -> None:
+    images = sp.Pipeline(sp.MDS(folder, image="x", text="text")).map(sp.CenterCrop(8))
+    gathered = images.batch(4, collate_fn=lambda samples: {"texts": [each["text"] for each in samples]})
+    with gathered.loader(executor="inline", memory="256MiB") as loader:
+        assert loader.peek()["texts"] == ["é" * n for n in range(4)]
+    loader = standpipe.torch.loader(images.batch(4), fields=("image", "text"), memory="256MiB")
+    assert next(iter(loader))[1] == ["é" * n for n in range(4)]
+    loader.close()
+
+
+def test_texts_are_part_of_the_digest_and_of_the_index(folder: Path) -> None:
+    digest = sp.MDS(folder).open().digest
+    names = {"x": "x", "y": "y", "area": "area", "grid": "grid"}
+    without = sp.MDS(folder, **names).open()
+    with pytest.raises(sp.PlanError, match="the column 'text' has the name of a field"):
+        sp.build_index(sp.MDS(folder), columns={"text": np.arange(10)})
+    mds(folder, COLUMNS, [sample(n) | {"text": "à" * n} for n in range(10)], per_shard=4)
+    assert sp.MDS(folder, **names).open().digest == without.digest
+    assert len({sp.MDS(folder).open().digest, digest, without.digest}) == 3
+    sp.build_index(sp.MDS(folder), columns={"weight": np.arange(10)}, checksums=True)
+    records = sp.MDS(folder).open().locate(np.array([3]))
+    assert (records.texts["text"].texts(), records.plain["weight"].tolist()) == (["à" * 3], [3])
 
 
 def test_fields_can_have_other_names(folder: Path) -> None:
@@ -168,8 +247,10 @@ def test_index_json_that_doesnt_fit(folder: Path) -> None:
 
 
 def test_arguments_that_dont_fit(folder: Path) -> None:
-    assert "image='z' must be a column of jpeg, png, bytes or numbers" in refusal(sp.MDS(folder, image="z"))
-    assert "'text' (str)" in refusal(sp.MDS(folder, text="text"))
+    assert "image='z' must be a column of jpeg, png, bytes, str or numbers" in refusal(
+        sp.MDS(folder, image="z")
+    )
+    assert "'text' (str)" in refusal(sp.MDS(folder, image="z"))
     assert "MDS(valid='x'): a field is an identifier" in refusal(sp.MDS(folder, valid="x"))
     assert "'label' is float32 of shape ()" in refusal(sp.MDS(folder, image="x", label="area"))
 

@@ -225,7 +225,6 @@ def captioned(folder: Path) -> Any:
 
 
 def test_texts_of_a_dataset_are_lists_of_its_batches(tmp_path: Path) -> None:
-    """All kinds of workers, and a resumed run, have the same texts."""
     dataset = captioned(tmp_path).shuffle(seed=3)
     captions = [text or "" for text in dataset["caption"]]
     pipeline = sp.Pipeline(sp.HuggingFace(dataset)).shuffle(seed=7).map(sp.RandomResizedCrop(8)).batch(7)

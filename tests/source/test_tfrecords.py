@@ -15,6 +15,7 @@ import standpipe as sp
 from photos import encoded, picture
 from record_files import example, feature, framed, message, tfrecord, varint
 from standpipe.contracts import Encoded, check_source
+from standpipe.spec import Listed
 
 PHOTOS = [encoded(picture(seed), quality=90) for seed in range(8)]
 IMAGENET = {"image": "image/encoded", "label": "image/class/label"}
@@ -80,6 +81,50 @@ def test_fields_are_the_features_that_are_named(files: Path) -> None:
     assert opened.columns == ("label", "negative")
     place = opened.locate(np.array([5])).files["image"]
     assert opened.name(5) == f"{files.parent / 'train-1.tfrecord'} at byte {place.offset[0]:,}"
+
+
+def test_texts_are_named(files: Path) -> None:
+    fields = {"caption": "image/class/text", **IMAGENET}
+    source = sp.TFRecords(files, texts="caption", **fields)
+    check_source(source)
+    check_source(sp.Concat(source, source))
+    assert source.describe().endswith("label='image/class/label', texts='caption')")
+    opened = source.open()
+    assert opened.fields["caption"] == Listed("str", 6)
+    assert opened.locate(np.array([5, 2])).texts["caption"].texts() == ["text 5", "text 2"]
+    assert sp.TFRecords(files, **fields).open().fields["caption"] == Encoded("file")
+    index = sp.build_index(sp.TFRecords(files, texts=["caption"], **fields))
+    assert index.records == 8
+    assert sp.verify_index(source).ok
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(sp.CenterCrop(8)).batch(4)
+    with pipeline.loader(num_workers=2, memory="256MiB") as loader:
+        for batch in loader:
+            assert batch["caption"] == [f"text {index}" for index in batch["index"]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text() | st.binary(), min_size=1, max_size=20), st.data())
+def test_any_texts_come_back(
+    tmp_path_factory: pytest.TempPathFactory, written: list[str | bytes], data: st.DataObject
+) -> None:
+    """Bytes that aren't UTF-8 become surrogates."""
+    folder = tmp_path_factory.mktemp("any")
+    texts = [text.encode() if isinstance(text, str) else text for text in written]
+    cut = data.draw(st.integers(1, len(texts)))
+    for number, part in enumerate(filter(None, (texts[:cut], texts[cut:]))):
+        tfrecord(folder / f"{number}", [example({"image": b"x", "text": text}) for text in part])
+    opened = sp.TFRecords(folder / "*", image="image", text="text", texts=("text",)).open()
+    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=30))
+    found = opened.locate(np.array(rows, np.int64)).texts["text"].texts()
+    assert [text.encode("utf-8", "surrogateescape") for text in found] == [texts[row] for row in rows]
+
+
+def test_texts_that_arent(files: Path) -> None:
+    for texts in ("text", ("image",), ["label"], 5, [[]], b"image"):
+        said = refusal(sp.TFRecords(files, texts=texts, **IMAGENET))  # type: ignore[arg-type]
+        assert "can't be a text; a text is a field that is named, other than image and label" in said
+    said = refusal(sp.TFRecords(files, texts="box", box="box", **IMAGENET))
+    assert "the field 'box' has numbers, so it can't be a text" in said
 
 
 def test_an_index_is_used_until_a_file_changes(files: Path) -> None:

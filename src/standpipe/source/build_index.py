@@ -203,7 +203,7 @@ def _writer(
             columns |= keep_columns(writer, old, [name for name in old.facts.added if name not in adding])
         listing = Listing(subject, draft)
         for name, values in adding.items():
-            if name in facts.encoded or name in facts.instances or name in facts.columns:
+            if name in (*facts.encoded, *facts.instances, *facts.columns, *facts.texts):
                 raise PlanError(
                     f"the column {name!r} has the name of a field of the records: use another one"
                 )

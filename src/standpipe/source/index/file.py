@@ -11,6 +11,8 @@ it doesn't know. The groups:
                instances from the end of record i − 1, or 0, to its own end. ``instances of NAME`` has a value for
                each instance
     sizes      version 1: ``sizes`` has the height and width of each record's image in pixels, uint32 each
+    texts      version 1: ``text of NAME`` has the texts of a field in UTF-8, one after another, and ``ends of text of
+               NAME`` the end of each record's text among them, uint64
     checksums  version 1: ``crc32c of NAME`` has the CRC-32C of each record's bytes, uint32, for each byte field
     entropy    reserved for places inside JPEGs at which decoding can start
 
@@ -61,6 +63,7 @@ GROUPS = {
     "instances": 1,
     "sizes": 1,
     "checksums": 1,
+    "texts": 1,
 }  # optional groups of sections, with the newest version that is read
 OWN = "source"  # origin of a column that its source makes
 ENDS = "ends of instances"
@@ -130,6 +133,7 @@ class Facts:
     encoded    byte fields whose byte ranges are in the sections ``place_sections``
     optional   versions of the optional groups of sections, by name: those in ``GROUPS``
     instances  ragged columns by name
+    texts      names of the fields of texts
 
     The columns in ``RANGE`` aren't fields of a batch: they are the byte range of each image in its file.
     """
@@ -149,6 +153,7 @@ class Facts:
     encoded: tuple[str, ...] = ()
     optional: Mapping[str, int] = field(default_factory=dict)
     instances: Mapping[str, Column] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
 
     @property
     def added(self) -> dict[str, Column]:
@@ -324,7 +329,8 @@ def _facts(raw: dict[str, Any]) -> Facts:
     groups = raw["optional"].items()
     known = {name: version for name, version in groups if 1 <= version <= GROUPS.get(name, 0)}
     instances = raw["instances"] if "instances" in known else {}
-    facts: Facts = _typed({**raw, "optional": known, "instances": instances}, Facts)
+    texts = raw["texts"] if "texts" in known else []
+    facts: Facts = _typed({**raw, "optional": known, "instances": instances, "texts": texts}, Facts)
     return facts
 
 
@@ -374,8 +380,14 @@ def _check(facts: Facts, end: int) -> None:
         repeated = facts.sections.get(REPEATED)
         if (0 if repeated is None else repeated.size) != 16 * facts.seen.get(REPEATED, 0):
             raise DamagedIndex("its repeated keys have another size")
-    if facts.kind in SHARD_KINDS and (not facts.encoded or {*facts.encoded} & {*facts.columns, "label"}):
-        raise DamagedIndex(f"its records have the fields {facts.encoded}")
+    of_bytes = (*facts.encoded, *facts.texts)
+    if facts.kind in SHARD_KINDS and (not facts.encoded or {*of_bytes} & {*facts.columns, "label"}):
+        raise DamagedIndex(f"its records have the fields {of_bytes}")
+    for name in facts.texts:
+        text, ends = text_sections(name)
+        rows[ends] = 8
+        if text not in facts.sections:
+            raise DamagedIndex(f"it lacks the section {text}")
     if "checksums" in facts.optional:
         rows |= dict.fromkeys(map(checksum_section, facts.byte_fields), 4)
     if "sizes" in facts.optional:
@@ -418,6 +430,11 @@ def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
 def place_sections(name: str) -> tuple[str, str]:
     """Return the names of the sections with the offset and the length of a byte field in its file, int64 each."""
     return f"offset of {name}", f"length of {name}"
+
+
+def text_sections(name: str) -> tuple[str, str]:
+    """Return the names of the sections with a field's texts, and with the end of each record's, uint64."""
+    return f"text of {name}", f"ends of text of {name}"
 
 
 def checksum_section(name: str) -> str:

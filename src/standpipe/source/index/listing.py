@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, RaggedRows, Records
-from standpipe.contracts.source import check_part, places_in_ranges
+from standpipe.contracts.source import FieldSpec, check_part, places_in_ranges
 from standpipe.errors import PlanError
 from standpipe.source.index.file import (
     ENDS,
@@ -24,9 +24,10 @@ from standpipe.source.index.file import (
     column_section,
     instance_section,
     place_sections,
+    text_sections,
 )
 from standpipe.source.index.store import Subject, open_index
-from standpipe.spec import SIDES, AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import SIDES, AnyArray, ArraySpec, Int64Array, Listed, RaggedSpec
 from standpipe.system.paths import path_text
 
 SKIPPED = "skipped"  # in an index: the number of skipped files, and their paths, each ended by a NUL byte
@@ -71,8 +72,8 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """A digest of paths as listed, labels, class names, columns and instances, but not of the paths' folder; and of
-        the further listings.
+        """A digest of paths as listed, labels, class names, columns, texts and instances, but not of the paths' folder;
+        and of the further listings.
         """
         others = "".join(f", {name}s {listing.digest}" for name, listing in self.others.items())
         own = self._own_digest()
@@ -89,8 +90,9 @@ class Listing:
         from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
 
         digest = blake2b(facts.manifest.encode(), digest_size=16)
-        for name in facts.encoded:
-            parts = [facts.sections[section].digest for section in place_sections(name)]
+        named = [(name, place_sections(name)) for name in facts.encoded]
+        for name, sections in named + [(name, text_sections(name)) for name in facts.texts]:
+            parts = [facts.sections[section].digest for section in sections]
             digest.update(f"{name!r} {parts};".encode())
         for name, column in sorted(facts.columns.items()):
             content = facts.sections[column_section(name)].digest
@@ -100,18 +102,20 @@ class Listing:
         return digest.hexdigest()
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
-        """The fields: images, encoded; ``label``, () int64, if there are labels; columns, and those of instances."""
+    def fields(self) -> Mapping[str, FieldSpec]:
+        """The fields: images, encoded; ``label``, () int64, if there are labels; columns; those of instances; texts."""
         label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
         instances = self.index.facts.instances.items()
         ragged = {name: RaggedSpec(column.spec.shape, column.spec.dtype) for name, column in instances}
+        rows, texts = self.num_records, self.index.facts.texts
         return {
             **dict.fromkeys((*self.index.facts.byte_fields, *self.others), Encoded()),
             **label,
             **added,
             **ragged,
+            **{name: Listed("str", self._text_bytes(name) // rows) for name in texts},
         }
 
     @property
@@ -172,7 +176,7 @@ class Listing:
         return "; ".join([os.fsdecode(self.subject.base), *(each.here() for each in self.others.values())])
 
     def locate(self, indices: Int64Array) -> Records:
-        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, columns (n, …) and instances."""
+        """Return the records' absolute paths and byte ranges, ``label`` (n,) int64, columns, instances and texts."""
         facts, index = self.index.facts, self.index
         paths = self.paths(indices)
         files = {
@@ -186,29 +190,44 @@ class Listing:
         for name, column in facts.columns.items():
             if name not in RANGE:
                 plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
-        return Records(
-            indices, files=files, plain=plain, ragged=self._instances(indices), sizes=self.sizes(indices)
-        )
+        ragged, sizes, texts = self._instances(indices), self.sizes(indices), self._texts(indices)
+        return Records(indices, files=files, plain=plain, ragged=ragged, sizes=sizes, texts=texts)
 
     def _instances(self, indices: Int64Array) -> dict[str, RaggedRows]:
         """Return the ragged columns of the records ``indices``: first their ends, then the values of all instances."""
         columns, index = self.index.facts.instances, self.index
         if not columns:
             return {}
-        around = index.rows(ENDS, "<i8", (), np.concatenate([np.maximum(indices - 1, 0), indices]))
-        begins, stops = around.astype(np.int64, copy=False).reshape(2, -1)
-        begins = np.where(indices > 0, begins, 0)
-        total = index.instances
-        if not (begins >= 0).all() or not (begins <= stops).all() or not (stops <= total).all():
-            with index.told():
-                raise ValueError(
-                    f"its section '{ENDS}' has an end outside [0, {total}], or less than the one before"
-                )
-        numbers, ends = places_in_ranges(begins, stops)
+        numbers, ends = places_in_ranges(*self._limits(ENDS, index.instances, indices))
         return {
             name: RaggedRows(index.rows(instance_section(name), column.dtype, column.shape, numbers), ends)
             for name, column in columns.items()
         }
+
+    def _texts(self, indices: Int64Array) -> dict[str, Paths]:
+        """Return the texts of the records ``indices``."""
+        found = {}
+        for name in self.index.facts.texts:
+            section, ends = text_sections(name)
+            limits = self._limits(ends, self._text_bytes(name), indices)
+            parts = [self.index.part(section, "|u1", (), *each) for each in np.stack(limits, axis=1).tolist()]
+            found[name] = Paths.pack([part.tobytes() for part in parts])
+        return found
+
+    def _text_bytes(self, name: str) -> int:
+        return self.index.facts.sections[text_sections(name)[0]].size
+
+    def _limits(self, section: str, total: int, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the limits of the values of the records ``indices`` among ``total`` ones, by a section of ends."""
+        around = self.index.rows(section, "<i8", (), np.concatenate([np.maximum(indices - 1, 0), indices]))
+        begins, stops = around.astype(np.int64, copy=False).reshape(2, -1)
+        begins = np.where(indices > 0, begins, 0)
+        if not (begins >= 0).all() or not (begins <= stops).all() or not (stops <= total).all():
+            with self.index.told():
+                raise ValueError(
+                    f"its section '{section}' has an end outside [0, {total}], or less than the one before"
+                )
+        return begins, stops
 
     def sizes(self, indices: Int64Array) -> Int64Array | None:
         """Return the height and width in pixels of the images of records, (n, 2) int64; None if the index has none."""

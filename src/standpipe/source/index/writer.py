@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe import _native
+from standpipe.contracts import Paths
 from standpipe.source.index.file import (
     BYTES_AT_ONCE,
     PLACE,
@@ -21,6 +22,7 @@ from standpipe.source.index.file import (
     facts_text,
     preamble,
     read_fully,
+    text_sections,
 )
 from standpipe.spec import AnyArray, Int64Array, UInt8Array
 from standpipe.system.claims import NoRoom
@@ -113,6 +115,14 @@ class IndexWriter:
         whole = len(waiting) - len(waiting) % _native.BLOCK_DATA_BYTES
         self._seal(stream, waiting[:whole])
         stream.rest = waiting[whole:].copy()
+
+    def add_texts(self, name: str, texts: Paths) -> None:
+        """Append the texts of the next records to those of a field."""
+        section, ends = text_sections(name)
+        stream = self._streams.get(section)
+        before = 0 if stream is None else stream.done + len(stream.rest)
+        self.add(section, texts.blob)
+        self.add(ends, (texts.ends + before).astype("<u8"))
 
     def _seal(self, stream: _Stream, data: UInt8Array) -> None:
         """Write the next blocks of a section. Only its last block may be short."""

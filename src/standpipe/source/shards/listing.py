@@ -11,12 +11,13 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Records
+from standpipe.contracts.source import FieldSpec
 from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import PLACE, IndexFile
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.store import Subject, open_index
 from standpipe.source.shards.subject import LEFT_OUT, ShardSubject
-from standpipe.spec import ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import Int64Array
 from standpipe.system.paths import path_text
 
 FILE = Encoded("file")  # the kind of bytes that aren't an image
@@ -66,9 +67,9 @@ class ShardListing(AnnotationListing):
         return replace(records, files=files)
 
     @property
-    def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
+    def fields(self) -> Mapping[str, FieldSpec]:
         """The fields; bytes that aren't images are of the kind ``"file"``."""
-        own: Mapping[str, ArraySpec | Encoded | RaggedSpec] = Listing.fields.fget(self)  # type: ignore[attr-defined]
+        own: Mapping[str, FieldSpec] = Listing.fields.fget(self)  # type: ignore[attr-defined]
         return {**own, **dict.fromkeys(self.shards.not_images(self.index.facts), FILE)}
 
     @property

@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.source.index.file import Facts, read_fully
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.shards.listing import ShardListing
-from standpipe.source.shards.mds_index import IMAGES, MdsColumn, MdsShard, read_mds_index
+from standpipe.source.shards.mds_index import IMAGES, TEXT, MdsColumn, MdsShard, read_mds_index
 from standpipe.source.shards.named import Named, NamedReader, NamedSubject, check_fields, named_text
 from standpipe.source.shards.subject import LEFT_OUT, ShardPart
 from standpipe.spec import AnyArray, Int64Array, UInt8Array
@@ -31,15 +31,16 @@ class MDS:
 
     ``MDS("mds/train")`` reads ``index.json`` and the shards that it lists, as ``MDSWriter`` wrote them without
     compression. Each column is a field of the same name: ``jpeg`` and ``png`` are encoded images; integers, floats and
-    arrays of one shape of up to 4,096 bytes are numbers. ``label`` is one integer. ``bytes`` are a field if they are
-    named, as ``image="x"``: an image if they begin like one in the first record, else bytes that ``map(…, field=…)``
-    passes to a function. Other columns, such as ``str``, ``pil`` and ``pkl``, are left out, and ``explain()`` names
-    them.
+    arrays of one shape of up to 4,096 bytes are numbers; a batch has ``str`` as a list of str. ``label`` is one
+    integer. ``bytes`` are a field if they are named, as ``image="x"``: an image if they begin like one in the first
+    record, else bytes that ``map(…, field=…)`` passes to a function. Other columns, such as ``pil`` and ``pkl``, are
+    left out, and ``explain()`` names them.
 
-    The places of all samples are read once, into an index. Later runs use the index while ``index.json`` says the same,
-    and the sizes and modification times of all shards are the same. Records have numbers in the order of
-    ``index.json``, so shuffles, splits, ranks and resuming work as for a folder of files. The digest covers the places
-    and numbers of all records, but not the folder's path.
+    The places of all samples are read once, into an index, with all numbers and texts, by which it grows: name the
+    fields to leave out others. Later runs use the index while ``index.json`` says the same, and the sizes and
+    modification times of all shards are the same. Records have numbers in the order of ``index.json``, so shuffles,
+    splits, ranks and resuming work as for a folder of files. The digest covers the places, numbers and texts of all
+    records, but not the folder's path.
 
     Parameters
     ----------
@@ -51,7 +52,8 @@ class MDS:
     named : tuple of (str, str), optional
         Fields as pairs, in the form in which the attribute ``named`` has them.
     **fields : str
-        The column of each field, such as ``image="x", label="y"``. Default: all columns, under their own names.
+        The column of each field, such as ``image="x", label="y"``. Default: all columns, under their own names, but no
+        ``bytes``, and no ``str`` whose name isn't an identifier, or is ``image`` or ``label``.
 
     Raises
     ------
@@ -93,17 +95,20 @@ class MDS:
         index = None if self.index is None else absolute(self.index, field="MDS's index")
         columns, listed = read_mds_index(folder)
         kinds = {column.name: column.encoding for column in columns if column.is_read}
-        named = self.named or tuple((name, name) for name, encoding in kinds.items() if encoding != "bytes")
-        check_fields("MDS", named, SUCH)
+        named = self.named or tuple((column.name, column.name) for column in columns if column.is_shown)
+        of_texts = [name for name, encoding in kinds.items() if encoding == TEXT]
+        texts = tuple(field for field, name in named if name in of_texts)
+        check_fields("MDS", named, SUCH, texts)
         for field, name in named:
             if name not in kinds:
                 found = ", ".join(f"{each.name!r} ({each.encoding})" for each in columns)
                 raise PlanError(
-                    f"MDS: {field}={name!r} must be a column of jpeg, png, bytes or numbers; {path_text(folder)} has "
-                    f"{found}"
+                    f"MDS: {field}={name!r} must be a column of jpeg, png, bytes, str or numbers; "
+                    f"{path_text(folder)} has {found}"
                 )
         name = path_text(self.folder)
-        return MdsSubject(tuple(each.path for each in listed), name, index, named, columns, listed, folder)
+        paths = tuple(each.path for each in listed)
+        return MdsSubject(paths, name, index, named, texts, columns, listed, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ class _Reader(NamedReader):
     def __init__(self, writer: IndexWriter, subject: MdsSubject) -> None:
         self._subject = subject
         images = {column.name for column in subject.columns if column.encoding in IMAGES}
-        super().__init__(writer, subject.name, {field for field, name in subject.named if name in images})
+        super().__init__(writer, subject, {field for field, name in subject.named if name in images})
         sizes = [column.size for column in subject.columns]
         self._variable = np.array([size is None for size in sizes])
         self._sizes = np.array([size or 0 for size in sizes])

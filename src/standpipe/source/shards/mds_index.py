@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from standpipe.errors import PlanError
+from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.shards.names import read_small
 from standpipe.system.paths import path_text
 
 MOST_BYTES = 256 << 20
 MOST_VALUE_BYTES = 4096  # of an array that the index holds for each record
 PARTS = ("names", "encodings", "sizes")  # of the columns, a list each
-IMAGES = ("jpeg", "png")
+IMAGES, TEXT = ("jpeg", "png"), "str"
 BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 NUMBERS = {"int": "int64"} | {f"{kind}{n}": f"{kind}{n}" for kind, sizes in BITS.items() for n in sizes}
 ARRAY = re.compile(r"ndarray:(\w+):(\d{1,9}(?:,\d{1,9}){0,15})")
@@ -47,8 +48,15 @@ class MdsColumn:
 
     @property
     def is_read(self) -> bool:
-        """True for images, bytes and numbers."""
-        return self.dtype is not None or self.encoding in (*IMAGES, "bytes")
+        """True for images, bytes, texts and numbers."""
+        return self.dtype is not None or self.encoding in (*IMAGES, "bytes", TEXT)
+
+    @property
+    def is_shown(self) -> bool:
+        """True if it is a field unless fields are named: not bytes, and no text whose name stands for another field."""
+        return (
+            self.is_read and self.encoding != "bytes" and (self.encoding != TEXT or is_field_name(self.name))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.files.list_subject import LabelWriter
 from standpipe.source.index.file import OWN, Column, Facts, IndexFile, column_section, place_sections
@@ -31,12 +32,14 @@ class ShardPart:
     numbers  values of each other field, (n, …)
     names    bytes in which records differ, for the digest: one record's after another's
     lengths  (n,) number of these bytes of each record
+    texts    texts of each further field
     """
 
     ranges: Mapping[str, tuple[Int64Array, Int64Array]]
     numbers: Mapping[str, AnyArray]
     names: UInt8Array
     lengths: NDArray[np.integer]
+    texts: Mapping[str, Paths] = field(default_factory=dict)
 
 
 class ShardReader:
@@ -176,6 +179,8 @@ class ShardSubject(OwnPaths):
             outside=0,
             columns=records.columns,
             encoded=records.encoded,
+            optional={"texts": 1} if records.texts else {},
+            texts=records.texts,
         )
         return reader.finish(facts)
 
@@ -183,18 +188,20 @@ class ShardSubject(OwnPaths):
         self, number: int, reader: ShardReader, records: _RecordWriter, place: NDArray[np.uint64]
     ) -> None:
         shard = self.shards[number]
+        changed = PlanError(f"{path_text(shard)} changed while it was read; start again when it is complete")
         with open_for_reading(shard) as file, reading(shard):
             before = os.fstat(file.fileno())
             if before.st_size == 0:
                 raise PlanError(f"{path_text(shard)} is empty; copy it again, or leave it out")
-            for part in reader.read(number, file.fileno(), before.st_size):
-                records.write(part, place)
-                reader.rows += len(part.lengths)
+            try:
+                for part in reader.read(number, file.fileno(), before.st_size):
+                    records.write(part, place)
+                    reader.rows += len(part.lengths)
+            except EOFError:
+                raise changed from None
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise PlanError(
-                    f"{path_text(shard)} changed while it was read; start again when it is complete"
-                )
+                raise changed
         records.writer.add("shards", np.array([before.st_size, before.st_mtime_ns], "<u8"))
 
 
@@ -204,13 +211,14 @@ class _RecordWriter:
     def __init__(self, writer: IndexWriter) -> None:
         self.writer, self.manifest = writer, RecordDigest()
         self.encoded: tuple[str, ...] = ()
+        self.texts: tuple[str, ...] = ()
         self.columns: dict[str, Column] = {}
         self.image_bytes = 0
         self._labels: LabelWriter | None = None
 
     def write(self, part: ShardPart, place: NDArray[np.uint64]) -> None:
         """Write the next records; ``place``: that of their shard's name."""
-        self.encoded = tuple(part.ranges)
+        self.encoded, self.texts = tuple(part.ranges), tuple(part.texts)
         self.writer.add("places", np.repeat(place, len(part.lengths)))
         for name, ranges in part.ranges.items():
             for section, places in zip(place_sections(name), ranges, strict=True):
@@ -225,6 +233,8 @@ class _RecordWriter:
             stored = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
             self.columns[name] = Column(stored.dtype.str, stored.shape[1:], OWN)
             self.writer.add(column_section(name), stored)
+        for name, texts in part.texts.items():
+            self.writer.add_texts(name, texts)
 
     def finish_labels(self) -> str | None:
         """Write the labels; return their dtype, or None without labels."""

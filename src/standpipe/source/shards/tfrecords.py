@@ -49,8 +49,9 @@ class TFRecords:
     ``TFRecords("train-*", image="image/encoded", label="image/class/label")`` reads ImageNet as TensorFlow's scripts
     write it: each argument is a field, and says which feature of each record it is. The first record says what each
     feature is. One byte string is an encoded image, or other bytes if it doesn't begin like an image: ``map(…,
-    field=…)`` passes these to a function. Numbers are columns: int64 or float32, () for lists of one value, (n,) for
-    others. All records have the features that are named, of the same kind and length. Other features are left out.
+    field=…)`` passes these to a function. With ``texts="caption"`` it is a text, and a batch has a list of str. Numbers
+    are columns: int64 or float32, () for lists of one value, (n,) for others. All records have the features that are
+    named, of the same kind and length. Other features are left out.
 
     Labels are the numbers in the file. In ImageNet's files they count from 1, as 0 is a class of its own there:
     ``map(lambda label: label - 1, field="label")`` counts from 0.
@@ -58,7 +59,7 @@ class TFRecords:
     All records are read once, into an index, and the checksums of all lengths and records are compared. Later runs use
     the index while the sizes and modification times of all files are the same. Records have numbers in the order of the
     files' names, and of their places there, so shuffles, splits, ranks and resuming work as for a folder of files. The
-    digest covers the records' checksums, but not the paths.
+    digest covers the records' checksums, but not the paths. Numbers and texts are in the index, which grows by them.
 
     Parameters
     ----------
@@ -68,6 +69,8 @@ class TFRecords:
     index : path, optional
         Path of the index file. Default: beside the first file if it exists there, else in the user's cache folder, or
         in memory for a few small files.
+    texts : str or sequence of str, optional
+        The fields that are texts in UTF-8, such as ``"caption"``.
     named : tuple of (str, str), optional
         Fields as pairs, in the form in which the attribute ``named`` has them.
     **fields : str
@@ -88,6 +91,7 @@ class TFRecords:
 
     shards: AnyPath | Sequence[AnyPath]
     index: AnyPath | None
+    texts: str | Sequence[str]
     named: Named
 
     def __init__(
@@ -95,11 +99,13 @@ class TFRecords:
         shards: AnyPath | Sequence[AnyPath],
         index: AnyPath | None = None,
         *,
+        texts: str | Sequence[str] = (),
         named: Named = (),
         **fields: str,
     ) -> None:
         object.__setattr__(self, "shards", shards)
         object.__setattr__(self, "index", index)
+        object.__setattr__(self, "texts", texts)
         object.__setattr__(self, "named", (*named, *fields.items()))
 
     def open(self) -> OpenSource:
@@ -111,15 +117,17 @@ class TFRecords:
 
     def describe(self) -> str:
         """Return one line for ``explain()``."""
-        return f"TFRecords({shards_text(self.shards)}{named_text(self.named, self.index)})"
+        texts = f", texts={self.texts!r}" if self.texts else ""
+        return f"TFRecords({shards_text(self.shards)}{named_text(self.named, self.index)}{texts})"
 
     def subject(self) -> RecordSubject:
         """Return the files, as the subject of an index."""
         check_shards(self.shards, "TFRecords")
-        check_fields("TFRecords", self.named, SUCH)
+        texts = tuple(self.texts) if isinstance(self.texts, list | tuple) else (self.texts,)
+        check_fields("TFRecords", self.named, SUCH, texts)
         index = None if self.index is None else absolute(self.index, field="TFRecords' index")
         name = shards_text(self.shards).strip("'")
-        return RecordSubject(shard_paths(self.shards, "TFRecords"), name, index, self.named)
+        return RecordSubject(shard_paths(self.shards, "TFRecords"), name, index, self.named, texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +137,9 @@ class RecordSubject(NamedSubject):
     kind = "tfrecord"
 
     def options(self) -> dict[str, bool]:
-        """Return the feature of each field."""
-        return {f"{field}={feature}": True for field, feature in self.named}
+        """Return the feature of each field, and the texts."""
+        options = {f"{field}={feature}": True for field, feature in self.named}
+        return options | {f"text {field}": True for field in self.texts}
 
     def reader(self, writer: IndexWriter) -> _Reader:
         """Return a reader of all records."""
@@ -141,7 +150,7 @@ class _Reader(NamedReader):
     """Reads TFRecord files, and compares their checksums."""
 
     def __init__(self, writer: IndexWriter, subject: RecordSubject) -> None:
-        super().__init__(writer, subject.name)
+        super().__init__(writer, subject)
         self._subject = subject
         self._records = _native.ExampleRecords([feature for _, feature in subject.named])
 

@@ -37,8 +37,8 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of byte strings, or of texts.
+class Bytes:
+    """A column of byte strings.
 
     ends      as for ``Numbers``
     texts     the bytes
@@ -67,6 +67,11 @@ class Texts:
         used = [each for each in np.unique(self.texts.data.which).tolist() if each < len(self.memory.files)]
         return [(self.memory.files[each].path, *self.versions[each].tolist()) for each in used]
 
+
+@dataclass(frozen=True, slots=True)
+class Texts(Bytes):
+    """A column of texts."""
+
     @property
     def spec(self) -> Listed:
         """The kind of field, with the mean size of some texts in bytes."""
@@ -87,7 +92,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Images(Texts):
+class Images(Bytes):
     """A column of encoded images: bytes, or the paths of files.
 
     whole  which rows aren't null, though their bytes may be

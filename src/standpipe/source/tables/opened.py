@@ -137,7 +137,7 @@ class OpenTable:
     def _stand_for_records(self) -> Iterator[AnyArray]:
         for start in range(0, self.num_records, ROWS_AT_ONCE):
             rows = self._rows(np.arange(start, min(start + ROWS_AT_ONCE, self.num_records)))
-            for each in (*self.images.values(), *self.texts.values()):
+            for each in self._of_bytes:
                 yield from each.stands_for(rows)
             yield from (values.take(rows) for values in self.numbers.values())
 
@@ -166,8 +166,11 @@ class OpenTable:
 
     def here(self) -> str:
         """Return the files of images and texts, with their sizes and times, which the digest doesn't cover."""
-        columns = (*self.images.values(), *self.texts.values())
-        return repr(sorted({file for each in columns for file in each.files}))
+        return repr(sorted({file for each in self._of_bytes for file in each.files}))
+
+    @property
+    def _of_bytes(self) -> list[Images | Texts]:
+        return [*self.images.values(), *self.texts.values()]
 
     def name(self, index: int) -> str:
         """Return the file that the record's image is in, and the image's own path or name there."""
