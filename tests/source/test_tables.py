@@ -264,6 +264,7 @@ def test_a_null_image_is_a_bad_sample_and_a_path_is_read(tmp_path: Path) -> None
         datasets.Dataset.from_file(str(written(tmp_path / "a.arrow", table, stream=True, rows=2)))
     )
     assert images_of(source) == [IMAGES[0], b"", IMAGES[5], b"", IMAGES[4]]
+    assert "from 1 mapped file and files of their own" in source.open().index_note
     check_source(source)
     pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(5)
     with pipeline.loader(num_workers=1) as loader, pytest.raises(sp.DecodeError, match=r"arrow.*null"):

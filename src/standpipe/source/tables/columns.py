@@ -102,6 +102,11 @@ class Images(Bytes):
     whole: Bits
     paths: ByteStrings | None
 
+    @property
+    def has_paths(self) -> bool:
+        """True if some rows may be files of their own."""
+        return self.paths is not None and bool(self.texts.valid.known.any())
+
     def locate(self, rows: Int64Array) -> Files:
         """Return the places of images. A null image is an empty part of the file that others are in."""
         chunks, within = _places(self.ends, rows)

@@ -31,7 +31,8 @@ class HuggingFace:
     of which a batch has a list of str. A null text is an empty one, so that one gap doesn't cost all captions.
     ``classes`` are the names of a ``ClassLabel`` ``label``. Other columns, such as lists, are left out, and
     ``explain()`` names them; ``dataset.remove_columns`` leaves out more. Photos are turned as their EXIF orientation
-    says, as ``Image()`` does; ``decode(orientation="ignore")`` leaves them as they are. A null image is a bad sample.
+    says, as ``Image()`` does; ``decode(orientation="ignore")`` leaves them as they are. For ``Image(mode=…)``, which
+    isn't applied, write ``decode(channels=…)``. A null image is a bad sample.
 
     Where images aren't in mapped files, as those of ``Dataset.from_dict``, or the data set has a transform of its own
     (``set_transform``, ``with_transform``), this is ``MapSource(dataset)`` instead: Python workers get all columns from

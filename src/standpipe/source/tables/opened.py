@@ -150,7 +150,8 @@ class OpenTable:
     def index_note(self) -> str:
         """The columns that are read in place, and those that are left out, for ``explain()``."""
         files = len({path for each in self.images.values() for path, _, _ in each.files})
-        note = f"{', '.join(self.images)} read in place, from {files:,} mapped file{'s' if files > 1 else ''}"
+        own = " and files of their own" if any(each.has_paths for each in self.images.values()) else ""
+        note = f"{', '.join(self.images)} read in place, from {files:,} mapped file{'s' if files > 1 else ''}{own}"
         others = ", ".join(f"{name} ({kind})" for name, kind in self.left_out.items())
         return f"{note}; columns left out: {others}" if others else note
 
