@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import struct
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from types import UnionType
@@ -35,6 +35,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 import numpy as np
 
 from standpipe import _native
+from standpipe.contracts import Paths
 from standpipe.errors import StandpipeError
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 from standpipe.system.files import NotRegularError, open_regular, read_all
@@ -211,6 +212,12 @@ class IndexFile:
         with self.told():
             data = _native.packed_part(self.place(section), start * row_bytes, stop * row_bytes)
         return data.view(kind).reshape(stop - start, *shape).astype(kind.newbyteorder("="), copy=False)
+
+    def parts(self, section: str, limits: Iterable[tuple[int, int]]) -> Paths:
+        """Read the bytes between limits."""
+        place = self.place(section)
+        with self.told():
+            return Paths.pack([_native.packed_part(place, *each).tobytes() for each in limits])
 
     def blocks(self, section: str) -> Iterator[UInt8Array]:
         """Yield a section's data in pieces."""

@@ -209,9 +209,8 @@ class Listing:
         found = {}
         for name in self.index.facts.texts:
             section, ends = text_sections(name)
-            limits = self._limits(ends, self._text_bytes(name), indices)
-            parts = [self.index.part(section, "|u1", (), *each) for each in np.stack(limits, axis=1).tolist()]
-            found[name] = Paths.pack([part.tobytes() for part in parts])
+            begins, stops = self._limits(ends, self._text_bytes(name), indices)
+            found[name] = self.index.parts(section, zip(begins.tolist(), stops.tolist(), strict=True))
         return found
 
     def _text_bytes(self, name: str) -> int:
