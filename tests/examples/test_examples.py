@@ -107,6 +107,7 @@ def test_every_example_is_tested() -> None:
         "detection_torchvision.py",
         "dino_multicrop.py",
         "eval_cache.py",
+        "hdf5_images.py",
         "hf_trainer.py",
         "huggingface.py",
         "jax_cnn.py",
@@ -133,6 +134,7 @@ def test_every_example_is_tested() -> None:
         "train_resnet_torch.py",
         "train_torch.py",
         "webdataset_shards.py",
+        "zarr_images.py",
     }
 
 
@@ -441,12 +443,15 @@ def test_photos_of_its_own_and_albumentations(tmp_path: Path) -> None:
     assert last.startswith("epoch 0: 31 steps, pixels add up to ")
 
 
-STORES = {
-    "huggingface.py": "datasets",
-    "lmdb_images.py": "lmdb",
-    "parquet.py": "pyarrow",
-    "webdataset_shards.py": "standpipe",
-}
+STORES = [  # an example, what it needs, and further arguments
+    ("hdf5_images.py", "h5py"),
+    ("hdf5_images.py", "h5py", "96"),
+    ("huggingface.py", "datasets"),
+    ("lmdb_images.py", "lmdb"),
+    ("parquet.py", "pyarrow"),
+    ("webdataset_shards.py", "standpipe"),
+    ("zarr_images.py", "zarr", "96"),
+]
 
 
 def epoch_of(train: sp.Pipeline) -> str:
@@ -459,17 +464,18 @@ def epoch_of(train: sp.Pipeline) -> str:
     return f"epoch 0: 3 steps, SHA-256 {digest.hexdigest()}"
 
 
-@pytest.mark.parametrize("example", STORES)
-def test_encoded_images_of_a_store_give_the_batches_of_the_folder(
-    example: str, photos: Path, tmp_path: Path
+@pytest.mark.parametrize("store", STORES, ids="-".join)
+def test_images_of_a_store_give_the_batches_of_the_folder(
+    store: tuple[str, ...], photos: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip(STORES[example])
+    example, package, *arguments = store
+    pytest.importorskip(package)
     assert (EXAMPLES / example).read_text().count("\n") <= 60
     order = {"block": 64, "window": 4} if example == "parquet.py" else {}
     expected = epoch_of(sp.Pipeline(sp.ImageFolder(photos / "train")).shuffle(seed=7, **order))
-    store = () if example == "huggingface.py" else (tmp_path / "store",)
+    made = () if example == "huggingface.py" else (tmp_path / "store", *arguments)
     variables = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    assert run(example, photos / "train", *store, **variables).splitlines() == [expected]
+    assert run(example, photos / "train", *made, **variables).splitlines() == [expected]
 
 
 def test_shards_of_other_libraries_give_the_batches_of_the_folder(photos: Path, tmp_path: Path) -> None:
