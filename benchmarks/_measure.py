@@ -272,6 +272,22 @@ def add_turns(arguments: argparse.ArgumentParser) -> None:
     )
 
 
+def add_pythons(arguments: argparse.ArgumentParser, loaders: Iterable[str]) -> None:
+    """Add the argument that ``pythons`` reads."""
+    arguments.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help=f"the Python of a loader: {', '.join(loaders)}",
+    )
+
+
+def pythons(args: argparse.Namespace) -> dict[str, str]:
+    """Return the interpreter of each loader that has one of its own."""
+    return dict(each.partition("=")[::2] for each in args.python)
+
+
 def train_task(path: str | Path, rows: int) -> sp.Pipeline:
     """Return the standard task: RandomResizedCrop(224), flip, ImageNet's normalisation, NCHW float32.
 

@@ -38,11 +38,16 @@ class Standpipe:
     def __init__(self, args: argparse.Namespace) -> None:
         import standpipe as sp
 
-        pipeline = sp.Pipeline(sp.ImageFolder(args.folder))
+        pipeline = sp.Pipeline(self.source(args.folder))
         if args.task != "damaged":
             pipeline = pipeline.shuffle(seed=7)
         pipeline = pipeline.map(sp.RandomResizedCrop(PX), sp.RandomHorizontalFlip(), sp.Normalize())
         self.loader = pipeline.batch(args.batch).loader(memory=args.memory, num_workers=args.workers)
+
+    def source(self, folder: str) -> Any:
+        import standpipe as sp
+
+        return sp.ImageFolder(folder)
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.loader:
@@ -202,6 +207,27 @@ class MindSpore:
         pass
 
 
+def tf_augmented(encoded: Any, number: Any, *, antialias: bool) -> Any:
+    """Return TensorFlow's image of an encoded one, in the graph of tf.data."""
+    import tensorflow as tf
+
+    seed = tf.stack([tf.constant(7, tf.int64), number])  # an iterator with stateful ops can't be saved
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.image.extract_jpeg_shape(encoded),
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=RATIO,
+        area_range=AREA,
+        max_attempts=10,
+        use_image_if_no_bounding_boxes=True,
+    )
+    window = tf.concat([begin[:2], size[:2]], 0)
+    image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    image = tf.image.resize(image, [PX, PX], antialias=antialias)
+    return (tf.image.stateless_random_flip_left_right(image, seed) - tf.constant(MEAN)) / tf.constant(STD)
+
+
 class TfData:
     """tf.data, with the op that decodes a crop, and AUTOTUNE. Batches are NHWC."""
 
@@ -211,28 +237,10 @@ class TfData:
 
         tf.random.set_seed(7)
         files = Photos(args.folder).files
-        mean, std = tf.constant(MEAN), tf.constant(STD)
 
         def load(file: tuple[Any, Any], number: Any) -> tuple[Any, Any]:
             path, label = file
-            encoded = tf.io.read_file(path)
-            seed = tf.stack(
-                [tf.constant(7, tf.int64), number]
-            )  # an iterator with stateful ops can't be saved
-            begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-                tf.image.extract_jpeg_shape(encoded),
-                tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-                seed,
-                min_object_covered=0.0,
-                aspect_ratio_range=RATIO,
-                area_range=AREA,
-                max_attempts=10,
-                use_image_if_no_bounding_boxes=True,
-            )
-            window = tf.concat([begin[:2], size[:2]], 0)
-            image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
-            image = tf.image.resize(image, [PX, PX], antialias=True)
-            return (tf.image.stateless_random_flip_left_right(image, seed) - mean) / std, label
+            return tf_augmented(tf.io.read_file(path), number, antialias=True), label
 
         paths, labels = zip(*files, strict=True)
         images = tf.data.Dataset.from_tensor_slices((list(paths), list(labels)))
@@ -318,9 +326,9 @@ def damaged(loader: Any, _args: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "error": ""}
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("loader", choices=LOADERS)
+def main(doc: str | None, loaders: dict[str, Any]) -> None:
+    arguments = argparse.ArgumentParser(description=doc)
+    arguments.add_argument("loader", choices=loaders)
     arguments.add_argument("task", choices=("rate", "save", "resume", "damaged"))
     arguments.add_argument("folder")
     arguments.add_argument("--workers", type=int, default=2)
@@ -332,9 +340,9 @@ def main() -> None:
     arguments.add_argument("--began", type=float, default=time.time(), help="seconds since 1970")
     args = arguments.parse_args()
     tasks = {"rate": rate, "save": save, "resume": resume, "damaged": damaged}
-    print(json.dumps(tasks[args.task](LOADERS[args.loader](args), args)), flush=True)
+    print(json.dumps(tasks[args.task](loaders[args.loader](args), args)), flush=True)
     os._exit(0)  # without waiting for the loader's threads, so that every loader is timed alone
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, LOADERS)

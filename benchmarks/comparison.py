@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _measure import MIB, Figure, column, facts, in_turn, parser, report
+from _measure import MIB, Figure, add_pythons, column, facts, in_turn, parser, pythons, report
 from _peers import LOADERS
 
 from standpipe.cli.bench import process_tree, proportional_bytes
@@ -43,35 +43,28 @@ def main() -> None:
     arguments.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="seconds per run (default: 20)"
     )
-    arguments.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help=f"the Python of a loader: {', '.join(LOADERS)}",
-    )
+    add_pythons(arguments, LOADERS)
     arguments.add_argument("--output", type=Path, metavar="FILE", help="write all figures to a JSON file")
     args = arguments.parse_args()
-    pythons = {"standpipe": sys.executable, "torch": sys.executable}
-    pythons |= dict(each.partition("=")[::2] for each in args.python)
+    known = {"standpipe": sys.executable, "torch": sys.executable} | pythons(args)
     with tempfile.TemporaryDirectory() as folder:
         linked, damaged = links(Path(args.path), Path(folder)), damaged_photos(Path(args.path), Path(folder))
         rate = ("rate", linked, "--seconds", args.seconds, "--workers", args.workers)
-        rates = in_turn(args.rounds, {name: partial(run, pythons, name, *rate) for name in pythons})
+        rates = in_turn(args.rounds, {name: partial(run, known, name, *rate) for name in known})
         results: dict[str, Any] = {}
         for name, runs in rates.items():
             state = ("--batch", 32, "--skip", STOP, "--state", f"{folder}/state", "--workers", args.workers)
-            expected = run(pythons, name, "save", linked, *state)
-            resumed = [run(pythons, name, "resume", linked, *state) for _ in range(args.rounds)]
+            expected = run(known, name, "save", linked, *state)
+            resumed = [run(known, name, "resume", linked, *state) for _ in range(args.rounds)]
             results[name] = {
                 "runs": runs,
                 "resume_s": column(resumed, "resume_s"),
                 "same_samples": all(each["labels"] == expected["labels"] for each in resumed),
                 "same_pixels": all(each["pixels"] == expected["pixels"] for each in resumed),
-                "damaged": shortened(run(pythons, name, "damaged", damaged, "--batch", 8), folder),
+                "damaged": shortened(run(known, name, "damaged", damaged, "--batch", 8), folder),
             }
     if args.output is not None:
-        about = facts("torch", "torchdata", "pillow") | {"loader_versions": versions(pythons)}
+        about = facts("torch", "torchdata", "pillow") | {"loader_versions": versions(known)}
         about["command"] = "python benchmarks/comparison.py PATH --output benchmarks/results/comparison.json"
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps({**about, "loaders": results}, indent=1) + "\n", encoding="utf-8")

@@ -114,6 +114,8 @@ def mds(
                 "version": 2,
                 "format": "mds",
                 "compression": None,
+                "hashes": [],
+                "size_limit": None,
                 "column_names": names,
                 "column_encodings": [columns[name] for name in names],
                 "column_sizes": [column_size(columns[name]) for name in names],
