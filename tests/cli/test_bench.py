@@ -26,45 +26,19 @@ def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "side", "batch", "limits", "says"),
+    ("suffix", "says"),
     [
         # The second where another program has the processors.
-        (
-            ".jpg",
-            600,
-            "8",
-            {"transform"},
-            "all 2 workers (decode and transform|have a processor for at most)",
-        ),
-        (".png", 300, "8", {"transform"}, "Pillow decodes 100% of the rows"),
-        (".jpg", 16, "1", {"order", "batch", "unknown"}, "make batches larger"),
+        (".jpg", "its one worker (decodes and transforms|has a processor for at most)"),
+        (".png", "Pillow decodes 100% of the rows"),
     ],
 )
-def test_what_limits(
-    tmp_path: Path,
-    suffix: str,
-    side: int,
-    batch: str,
-    limits: set[str],
-    says: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = [
-        "--batch",
-        batch,
-        "--workers",
-        "2",
-        "--memory",
-        "256MiB",
-        "--dtype",
-        "uint8",
-        "--seconds",
-        "0.5",
-    ]
-    folder = photos(tmp_path, suffix, side)
-    assert main(["bench", folder, *arguments, "--json"]) == 0
+def test_what_limits(suffix: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One worker limits, as rows take long to make. Of two, one may be slow beside other programs."""
+    sizes = ["--batch", "2", "--workers", "1", "--memory", "256MiB", "--dtype", "uint8", "--seconds", "0.5"]
+    assert main(["bench", photos(tmp_path, suffix, 600), *sizes, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["limit"] in limits
+    assert found["limit"] == "transform"
     assert re.search(says, " ".join([found["diagnosis"], *found["advice"]]))
 
 
