@@ -32,6 +32,7 @@ LAYERS = (
     ("source.shards", "transform.decoders", "transform.kernels"),
     ("transform.converted",),
     PLACES,
+    ("source.at_path",),
     ("identity",),
     ("cache.files", "carried", "plan.options"),
     ("cache.sets",),
@@ -63,6 +64,7 @@ BESIDE = {
     ("cli", "ray"),
     ("cli", "formats"),  # one list for all
     ("cli", "spec"),
+    ("cli", "source.at_path"),  # what its paths are
     ("torch", "spec"),
     ("torch", "answers"),
     ("jax", "answers"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import standpipe as sp
 from standpipe.cli import _parser
+from standpipe.cli.task import WHERE
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 EXAMPLES = {  # a command line that the tests run, by command
@@ -36,10 +37,10 @@ EXAMPLES = {  # a command line that the tests run, by command
     "doctor": "standpipe doctor photos",
     "top": "standpipe top --once",
 }
-CLI = """# Command line
+CLI = f"""# Command line
 
-`standpipe COMMAND --help` shows the same as this page. `PATH` is a folder of class folders, or a [list of
-files](../guide/filelist.md). Sizes are bytes or text such as `2GiB`; times are seconds unless the option says otherwise.
+`standpipe COMMAND --help` shows the same as this page. Sizes are bytes or text such as `2GiB`; times are seconds unless the
+option says otherwise.
 
 | exit code | meaning |
 |---|---|
@@ -48,6 +49,18 @@ files](../guide/filelist.md). Sizes are bytes or text such as `2GiB`; times are 
 | 2 | wrong usage; of `scan`: failed |
 | 130 | interrupted by Ctrl-C |
 | 141 | the program that read the output has ended |
+
+## Data
+
+`PATH` is {WHERE}. [Sources](../guide/sources.md) describes each.
+
+Names say what files are, and their first bytes where a name has no suffix, as `train-00000-of-01024`. Shards, TFRecord and Arrow
+files can be a file, a folder of them, or a pattern such as `'train-*'` in quotation marks. A folder with several kinds of data is an
+error, and so is a folder of several splits that `save_to_disk` wrote: name one of them.
+
+In TFRecord files, the image is `image/encoded`, else the only feature that begins like an image, and the label is
+`image/class/label`, else the only integer named `label`. The only column of images of MDS and Arrow files is the image. Where there are
+several, `--field image=NAME` names it. `--field label=y` names the label of TFRecord files, MDS and tar shards in the same way.
 """
 SETTINGS = """# Settings
 
@@ -101,7 +114,8 @@ def sections(name: str, parser: argparse.ArgumentParser, level: int = 2) -> Iter
     rows = [each for each in parser._actions if "--help" not in each.option_strings]
     if rows:
         yield "| argument | meaning |\n|---|---|"
-        yield from (f"| {written(each)} | {prose(each.help)} |" for each in rows)
+        helps = (prose(each.help).replace(prose(WHERE), "[data](#data)") for each in rows)
+        yield from (f"| {written(each)} | {text} |" for each, text in zip(rows, helps, strict=True))
         yield ""
 
 

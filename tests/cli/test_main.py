@@ -79,7 +79,7 @@ def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str])
         (["synth", "out", "--xyzzy"], "no option --xyzzy; there are --help, --images, "),
         (["bench", "photos", "--out", "x.html"], "no option --out; did you mean --report?"),
         (["bench", "photos", "--epochs", "3"], "no option --epochs; did you mean --seconds?"),
-        (["bench", "photos", "--epoch", "3"], "no option --epoch; there are --help, --task, "),
+        (["bench", "photos", "--epoch", "3"], "no option --epoch; there are --help, --field, "),
         (["cache", "list", "--dircetory", "."], "no option --dircetory; did you mean --directory?"),
     ],
 )

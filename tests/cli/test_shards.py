@@ -11,7 +11,7 @@ import pytest
 import standpipe as sp
 from photos import encoded, picture
 from standpipe.cli import main
-from standpipe.cli.task import source_at
+from standpipe.source.at_path import source_at
 from tars import shard
 
 PHOTOS = 12
@@ -96,7 +96,10 @@ def test_what_a_path_is(here: Path) -> None:
     Path("shards/README").touch()
     assert isinstance(source_at("shards"), sp.TarShards)
     Path("shards/cat").mkdir()
-    assert isinstance(source_at("shards"), sp.ImageFolder)
+    assert isinstance(source_at("shards"), sp.TarShards)
+    Path("shards/cat/0.jpg").touch()
+    with pytest.raises(sp.PlanError, match="shards has tar shards and images; name files of one kind"):
+        source_at("shards")
     Path("folder.tar").mkdir()
     assert isinstance(source_at("folder.tar"), sp.ImageFolder)
 

@@ -262,8 +262,9 @@ def test_compressed_shards_are_refused_with_a_command(folder: Path) -> None:
     }
     edited(folder, **packed).open()  # unpacked, beside index.json
     (folder / "shard.00000.mds").rename(folder / "shard.00000.mds.zstd")
-    said = refusal(sp.MDS(folder))
-    assert f"'zstd -d {folder}/shard.00000.mds.zstd'" in said
+    assert f"Unpack all beside them: zstd -d {folder}/*.zstd" in refusal(sp.MDS(folder))
+    source = edited(folder, compression="snappy")
+    assert f"StreamingDataset(local='{folder}', batch_size=1)" in refusal(source)
 
 
 def test_a_cut_shard_is_found_with_its_place(folder: Path) -> None:

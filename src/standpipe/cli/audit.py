@@ -15,9 +15,9 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    from standpipe.cli.task import WHERE
+    from standpipe.cli.task import add_source_arguments
 
-    parser.add_argument("path", metavar="PATH", help=WHERE)
+    add_source_arguments(parser)
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="number of data ranks (default: 1)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="epochs to count (default: 2)")
     parser.add_argument(
@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
-    from standpipe.cli.task import source_at
+    from standpipe.cli.task import source_of
 
-    pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=args.seed).map(sp.RandomResizedCrop(224))
+    pipeline = sp.Pipeline(source_of(args)).shuffle(seed=args.seed).map(sp.RandomResizedCrop(224))
     found = pipeline.batch(args.batch, last_batch=args.last_batch).audit(ranks=args.ranks, epochs=args.epochs)
     if args.json:
         print_json(found.facts())

@@ -16,9 +16,9 @@ ROWS = 64  # of a batch: nobody sees it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments besides the path."""
-    from standpipe.cli.task import TASKS, WHERE
+    from standpipe.cli.task import TASKS, add_source_arguments
 
-    parser.add_argument("path", metavar="PATH", help=WHERE)
+    add_source_arguments(parser)
     parser.add_argument(
         "--cache", required=True, metavar="NAME", help="name of the cache, as in sp.Cache(NAME)"
     )
@@ -77,7 +77,7 @@ def _rows(plan: sp.Plan) -> int:
 def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
     """Return the pipeline that reads every record once. Raises ``PlanError`` for training crops, which are random."""
     import standpipe as sp
-    from standpipe.cli.task import source_at
+    from standpipe.cli.task import source_of
 
     cache = sp.Cache(
         args.cache,
@@ -93,7 +93,7 @@ def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
             "--place images can't store training crops, which are random in every epoch. Use --place bytes, "
             "or --task eval"
         )
-    every = sp.Pipeline(source_at(args.path)).on_error(sp.Replace(at_most=1.0))
+    every = sp.Pipeline(source_of(args)).on_error(sp.Replace(at_most=1.0))
     if place == "images":
         return every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).batch(ROWS, last_batch="partial")
     return (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from standpipe.cli.task import WHERE
+
 UNABLE = 2  # the exit code where nothing could be examined: 1 says that something was found
 
 HELP = "find what is wrong with a script's DataLoaders, or with images"
@@ -12,7 +14,7 @@ DESCRIPTION = (
     "few steps: each epoch ends after --steps batches, and the run ends when a loader begins its third epoch (later "
     "where epochs are short). What the script prints goes to stderr. torch.save writes temporary files, and older "
     "files stay where the script would replace or remove them. Everything else in the script happens, so a script "
-    "that sends mail sends it. For a folder or list, the doctor reads and decodes files for a few seconds. It looks "
+    "that sends mail sends it. For data, the doctor reads and decodes images for a few seconds. It looks "
     "at a running process without stopping or changing it. The exit code is 1 for problems or warnings, and 2 if the "
     "doctor can't look."
 )
@@ -24,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         metavar="SCRIPT.py|PATH",
-        help="a training script, whose own arguments come behind --; or a folder of class folders, a list of "
-        "files, or tar shards",
+        help=f"a training script, whose own arguments come behind --; or {WHERE}",
     )
     parser.add_argument(
         "--pid", type=_at_least_one, metavar="PID", help="look at a running process that seems stuck"

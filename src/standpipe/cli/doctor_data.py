@@ -15,6 +15,9 @@ from standpipe.units import several, show_bytes, show_seconds
 SECONDS = 9.0  # for reading, decoding, and both, a third each
 MOST_BAD = 0.5  # share of the files
 TASK = {
+    "field": (),
+    "root": None,
+    "no_labels": False,
     "task": "train",
     "batch": 64,
     "memory": None,

@@ -6,19 +6,14 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any
 
-from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
+from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
-
-if TYPE_CHECKING:
-    import standpipe as sp
-
-    Indexed: TypeAlias = sp.FileList | sp.ImageFolder | sp.TarShards | sp.Coco | sp.YoloLabels | sp.PascalVoc
 
 HELP = "write or check an index, with which training starts at once"
 DESCRIPTION = (
-    "Write the index file of a list, folder or tar shards beside it, or to the user's cache folder "
+    "Write the index file of data beside it, or to the user's cache folder "
     "where that can't be written. Training starts that find it there needn't read the list or walk the folder. "
     "They build their own when there is none, so this command is for columns, for data that many machines read, "
     "and for building at a time of your choice."
@@ -27,7 +22,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser, where=WHERE + ANNOTATED)
+    add_source_arguments(parser)
     parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
     parser.add_argument(
         "--lengths",
@@ -54,11 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    source = replace(annotated_at(args.path, args.root) or source_of(args), index=args.output)
+    import standpipe as sp
+
+    source = source_of(args)
+    if isinstance(source, sp.Arrow):
+        raise sp.PlanError(
+            "Arrow files need no index, as they say where each record is. For checksums, write tar shards with "
+            "standpipe pack"
+        )
+    source = replace(source, index=args.output)
     return _verify(source, args) if args.verify else _build(source, args)
 
 
-def _build(source: Indexed, args: argparse.Namespace) -> int:
+def _build(source: Any, args: argparse.Namespace) -> int:
     import standpipe as sp
 
     columns = _columns(args)
@@ -79,7 +82,7 @@ def _build(source: Indexed, args: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(source: Indexed, args: argparse.Namespace) -> int:
+def _verify(source: Any, args: argparse.Namespace) -> int:
     import standpipe as sp
 
     if args.lengths or args.column or args.checksums:

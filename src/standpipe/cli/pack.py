@@ -1,4 +1,4 @@
-"""``standpipe pack``: write the image files of a folder or list into tar shards that WebDataset reads."""
+"""``standpipe pack``: write images into tar shards that WebDataset reads."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
-HELP = "write a folder of images into tar shards"
+HELP = "write images into tar shards"
 DESCRIPTION = (
-    "Write the image files of a folder or list into plain tar files in WebDataset's format, with their "
-    "labels and columns, an index, and a checksum of every member. If it is interrupted or killed, the same "
+    "Write images, byte for byte, into plain tar files in WebDataset's format, with their labels, columns, texts and "
+    "boxes, an index, and a checksum of every member. If it is interrupted or killed, the same "
     "command continues, and writes at most one shard again. standpipe unpack restores the files."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser, where="a folder of class folders, or a list of files")
+    add_source_arguments(parser)
     parser.add_argument("output", metavar="OUT", help="the folder of the shards: a new or empty one")
     parser.add_argument(
         "--shard-size", default="512MiB", metavar="SIZE", help="most bytes of a shard (default: 512MiB)"
@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--order",
         choices=("shuffled", "source"),
         default="shuffled",
-        help="shuffled: programs that read a shard from its beginning get all classes (default); source: as in the "
-        "folder or list",
+        help="shuffled: programs that read a shard from its beginning get all classes (default); source: as they are",
     )
     parser.add_argument(
         "--seed",

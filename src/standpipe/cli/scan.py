@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
+from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import (
     COLUMNS,
     beginning,
@@ -49,7 +49,7 @@ GROUPS = (  # as the report has them
 
 HELP = "find images that can't be decoded, copies and odd labels"
 DESCRIPTION = (
-    "Read and decode every image of a folder, list or tar shards completely, on all CPUs, and say "
+    "Read and decode every image completely, on all CPUs, and say "
     "which ones a loader would refuse, and why. Interrupted, the same command goes on where it was; run again "
     "later, it reads only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look."
 )
@@ -57,7 +57,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser, where=WHERE + ANNOTATED)
+    add_source_arguments(parser)
     parser.add_argument(
         "--output", metavar="FILE", help="write a list of the bad files, for Pipeline.exclude(FILE)"
     )
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import standpipe as sp
 
-    annotated = annotated_at(args.path, args.root)
-    source = annotated or source_of(args)
+    source = source_of(args)
+    annotated = isinstance(source, sp.Coco | sp.YoloLabels | sp.PascalVoc)
     if args.output is not None:
         check_output_path(args.output)
     with _progress() as on_progress, _hint():

@@ -12,7 +12,7 @@ import numpy as np
 
 import standpipe as sp
 from standpipe import PlanError
-from standpipe.cli.task import ANNOTATED, WHERE, annotated_at, source_at
+from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, verbatim
 from standpipe.reports import Sheet
 from standpipe.system.files import image_type
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HELP = "draw images as training sees them, on one sheet"
 DESCRIPTION = (
-    "Draw images of a folder, spread over its classes, as a training run would see them: one row "
+    "Draw images, spread over their classes, as a training run would see them: one row "
     "per image, one column per epoch, each a RandomResizedCrop and a flip. With --recipe, the transforms of a "
     "pipeline of yours."
 )
@@ -31,10 +31,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    parser.add_argument("path", metavar="PATH", help=WHERE + ANNOTATED)
-    parser.add_argument(
-        "--root", metavar="FOLDER", help="where the images' paths in COCO's file start (default: at the file)"
-    )
+    add_source_arguments(parser)
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument(
@@ -90,7 +87,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _sheet(args: argparse.Namespace) -> tuple[Sheet, dict[str, int]]:
     """Return the sheet that ``Pipeline.show`` draws of the recipe's pipeline or the default one, and its counts."""
-    source = annotated_at(args.path, args.root) or source_at(args.path)
+    source = source_of(args)
     if args.recipe is None:
         pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(args.size or 224), sp.RandomHorizontalFlip())
     else:

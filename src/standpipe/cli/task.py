@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import standpipe as sp
-from standpipe.cli.terminal import printable
-from standpipe.formats import SUFFIXES
+from standpipe.source.at_path import AnySource, source_at
 from standpipe.spec import DtypeName
 
 TASKS = ("train", "eval")
 DTYPES = get_args(DtypeName)
-ANNOTATED = "; or annotations: COCO's JSON file (see --root), a YOLO data.yaml, or a Pascal VOC folder"
-WHERE = "a folder of class folders, a list of files, or tar shards such as 'train-{000..146}.tar'"
-SHARD = re.compile(
-    r"\.(tar(\.\w+)?|tgz|idx)$", re.IGNORECASE
-)  # compressed ones too, whose error says what to do
-PATTERN = re.compile(r"[*?{\[]")
+WHERE = (
+    "a folder of class folders, a list of files, tar shards such as 'train-{000..146}.tar', TFRecord files, a folder "
+    "of MDS shards, Arrow files, a data set that Hugging Face's save_to_disk wrote, or annotations: COCO's JSON file, "
+    "a YOLO data.yaml or a Pascal VOC folder"
+)
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the standard task and its loader, such as the batch size."""
-    parser.add_argument("path", metavar="PATH", help=WHERE)
+    add_source_arguments(parser)
     parser.add_argument(
         "--task",
         choices=TASKS,
@@ -80,7 +75,7 @@ def standard_task(args: argparse.Namespace) -> sp.Pipeline:
 
     Floats are normalised with ImageNet's figures and NCHW, uint8 is as decoded and NHWC.
     """
-    pipeline = sp.Pipeline(source_at(args.path), seed=args.seed)
+    pipeline = sp.Pipeline(source_of(args), seed=args.seed)
     if args.task == "train":
         pipeline = pipeline.shuffle(seed=args.seed).map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
     else:
@@ -136,73 +131,48 @@ def check_times(args: argparse.Namespace) -> None:
         raise sp.PlanError(f"--step-ms must be from 0 to below 1000000, got {args.step_ms:g}")
 
 
-def add_source_arguments(parser: argparse.ArgumentParser, *, where: str = WHERE) -> None:
-    """Add the arguments that say where the samples are, which ``source_of`` reads; ``where``: help for the path."""
-    parser.add_argument("path", metavar="PATH", help=where)
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where the samples are, which ``source_of`` reads."""
+    parser.add_argument("path", metavar="PATH", help=WHERE)
+    parser.add_argument(
+        "--field",
+        action="append",
+        default=[],
+        type=_field,
+        metavar="FIELD=NAME",
+        help="what a field is in shards, TFRecord or Arrow files, such as image=image/encoded; may be given again",
+    )
     parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
     parser.add_argument(
-        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
+        "--root",
+        metavar="FOLDER",
+        help="where relative paths of a list or of COCO's file start (default: at it)",
     )
 
 
-def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder | sp.TarShards:
+def source_of(args: argparse.Namespace) -> AnySource:
     """Return the source that the arguments of ``add_source_arguments`` describe."""
-    source = source_at(args.path)
+    fields = dict(args.field)
+    source = source_at(args.path, fields, args.root)
     if isinstance(source, sp.FileList):
-        return replace(source, root=args.root, labels=not args.no_labels)
-    if args.root is not None or args.no_labels:
+        source = replace(source, root=args.root, labels=not args.no_labels)
+    elif args.no_labels or (args.root is not None and not isinstance(source, sp.Coco)):
         raise sp.PlanError(
-            "--root and --no-labels work with lists only: the labels of a folder are its class folders, and those of "
-            "shards are their .cls members"
+            "--root and --no-labels work with lists, and --root with COCO's file: the labels of a folder are its class "
+            "folders, and those of tar shards are their .cls members"
+        )
+    if fields and not isinstance(source, sp.TarShards | sp.TFRecords | sp.MDS | sp.Arrow):
+        raise sp.PlanError(
+            "--field works with tar shards, TFRecord files, MDS shards and Arrow files only; leave it out"
         )
     return source
 
 
-def annotated_at(path: str, root: str | None) -> sp.Coco | sp.YoloLabels | sp.PascalVoc | None:
-    """Return the source of annotation files at a path that a command got; None if it is of another kind.
-
-    root  where the images' paths in COCO's file start; None: at the file
-    """
-    suffix, folder = Path(path).suffix.lower(), Path(path)
-    if suffix == ".json" and folder.is_file():
-        return sp.Coco(folder.parent if root is None else root, path)
-    if suffix in (".yaml", ".yml") and folder.is_file():
-        return sp.YoloLabels(path)
-    is_voc = (folder / "Annotations").is_dir() and (folder / "JPEGImages").is_dir()
-    return sp.PascalVoc(path) if is_voc else None
-
-
-def source_at(path: str) -> sp.ImageFolder | sp.FileList | sp.TarShards:
-    """Return the source at a path that a command got.
-
-    ``TarShards`` for names of tar files, for patterns with braces and globs, and for a folder of tar files;
-    ``ImageFolder`` for another folder or a missing path; ``FileList`` for another file.
-    """
-    if SHARD.search(path) and not Path(path).is_dir():
-        return sp.TarShards(path)
-    if Path(path).is_dir():
-        shards = _shards_in(path)
-        return sp.TarShards(shards) if shards else sp.ImageFolder(path)
-    if not Path(path).exists():
-        return sp.TarShards(path) if PATTERN.search(path) else sp.ImageFolder(path)
-    if Path(path).suffix.lower() in SUFFIXES:
-        raise sp.PlanError(
-            f"{printable(path)} is one image; name a folder of class folders, or a text file that lists images"
-        )
-    return sp.FileList(path)
-
-
-def _shards_in(folder: str) -> list[str]:
-    """Return the paths of a folder's tar files; none if the folder has subfolders or images too."""
-    shards: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 (any bytes)
-            if suffix in SUFFIXES or entry.is_dir():
-                return []
-            if SHARD.search(entry.name) and suffix != ".idx":  # what other programs wrote beside their shards
-                shards.append(entry.path)
-    return sorted(shards)
+def _field(text: str) -> tuple[str, str]:
+    field, _, name = text.partition("=")
+    if not field or not name:
+        raise argparse.ArgumentTypeError(f"write FIELD=NAME, such as image=image/encoded, got {text!r}")
+    return field, name
 
 
 def _number_or_auto(text: str) -> int | Literal["auto"]:

@@ -7,7 +7,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from standpipe.cli.task import ANNOTATED, WHERE, add_source_arguments, annotated_at, source_of
+from standpipe.cli.task import add_source_arguments, source_of
 from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
 
 HELP = "compare records with their checksums"
@@ -21,7 +21,7 @@ MOST_SHOWN = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add_source_arguments(parser, where=WHERE + ANNOTATED)
+    add_source_arguments(parser)
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
             many = f"{shards.members:,} members in {several(shards.shards, 'shard')}, {show_bytes(shards.size_bytes)}"
             differences = shards.differences
         else:
-            source = annotated_at(args.path, args.root) or source_of(args)
-            found = sp.verify_records(source, num_workers=args.workers, on_progress=on_progress)
+            found = sp.verify_records(source_of(args), num_workers=args.workers, on_progress=on_progress)
             facts = {"records": found.records, "compared": found.compared}
             many = f"{found.records:,} records"
             differences = tuple(map(str, found.errors))

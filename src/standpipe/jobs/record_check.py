@@ -84,8 +84,8 @@ def verify_records(
     first = opened.locate(np.zeros(1, np.int64)).files.values()
     if all(files.crc32c is None for files in first):
         raise PlanError(
-            f"{described.describe()} has no checksums; write them with standpipe index --checksums, or with "
-            "build_index(…, checksums=True)"
+            f"{described.describe()} has no checksums; write them with standpipe index --checksums or "
+            "build_index(…, checksums=True), or, for sources without an index, write tar shards with standpipe pack"
         )
     compared, errors = 0, list[ReadError]()
     with closing(read_sums(opened, threads, on_progress)) as blocks:

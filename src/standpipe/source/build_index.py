@@ -245,19 +245,22 @@ def _add_column(
     rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
-    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={path_text(values)}")
+    origin = ""
+    if isinstance(values, str | bytes | os.PathLike):
+        origin = _option("--column", f"{name}={path_text(values)}")
     return Column(dtype.str, array.shape[1:], origin)
 
 
 def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray | NpyFile:
     """Return the values of a column. Raises ``PlanError`` if they don't fit."""
     what = f"the column {name!r}"
-    if isinstance(values, np.ndarray):
-        array: AnyArray | NpyFile = values
-    else:
+    array: AnyArray | NpyFile
+    if isinstance(values, str | bytes | os.PathLike):
         path = absolute(values, field=what)
         what += f", {path_text(values)},"
         array = opened_npy(what, path)
+    else:
+        array = values
     if array.ndim == 0 or len(array) != rows:
         raise PlanError(
             f"{what} has the shape {array.shape}; there are {rows:,} records, so its shape must be ({rows}, …)"

@@ -37,7 +37,7 @@ def check_files(
 
     Parameters
     ----------
-    source : ImageFolder, FileList, TarShards, TFRecords, MDS, Coco, YoloLabels, PascalVoc or Concat
+    source : ImageFolder, FileList, TarShards, TFRecords, MDS, Arrow, HuggingFace, Coco, YoloLabels, PascalVoc or Concat
         The source to check; a ``Concat`` must consist of the others. Class folders may be empty.
     limits : DecodeLimits, optional
         Limits of decoding, as for ``Pipeline.decode``.

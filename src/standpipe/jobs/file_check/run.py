@@ -87,7 +87,7 @@ def _opened(source: object) -> tuple[OpenSource, tuple[str, ...]]:
     if isinstance(opened, PythonSource) or not fields:
         raise PlanError(
             f"check_files({described.describe()}): it has no image files. Use ImageFolder, FileList, TarShards, "
-            "TFRecords, MDS, Coco, YoloLabels, PascalVoc or Concat of them"
+            "TFRecords, MDS, Arrow, HuggingFace, Coco, YoloLabels, PascalVoc or Concat of them"
         )
     return opened, tuple(sorted(fields, key=lambda name: name != "image"))
 

@@ -18,13 +18,15 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 NEW_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def suffix(path: bytes) -> bytes:
-    """Return the extension of a file's member: its suffix if that is an image's, else one that its first bytes name."""
-    ending = os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
+def suffix(path: bytes, offset: int, size: int, *, is_part: bool) -> bytes:
+    """Return the extension of an image's member: a whole file's suffix if that is an image's, else one that its first
+    bytes name.
+    """
+    ending = "" if is_part else os.fsdecode(os.path.splitext(path)[1]).lower()  # noqa: PTH122 (bytes)
     if ending not in SUFFIXES:
         found = None
         with suppress(OSError), closing_descriptor(os.open(path, OPEN)) as file:  # packing it fails too
-            found = format_of(os.pread(file, HEAD_BYTES, 0))
+            found = format_of(os.pread(file, min(HEAD_BYTES, size), offset))
         ending = found.suffixes[0] if found is not None and found.suffixes else ".jpg"
     return ending.encode()
 

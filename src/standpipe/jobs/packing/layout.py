@@ -8,8 +8,8 @@ A folder of shards::
     shard-000001.tar
     …
 
-NUMBER is the record's place in the packed order. The JSON has the record's path in the source, its class name and
-columns.
+NUMBER is the record's place in the packed order. The JSON has the record's path in the source, or its number there for
+a part of a file, and its class name, columns, texts and instances.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ MOST_FACTS_BYTES = 1 << 20
 MOST_SUMS_BYTES = 1 << 26
 VERSION = 1
 BLOCK = tarfile.BLOCKSIZE
+MOST_TEXT_BYTES = PART_BYTES - 8 * BLOCK  # of a record's JSON, which is in one buffer with the headers
 NAME_BYTES, SIZE_AT, SIZE_DIGITS, SUM_AT, SUM_DIGITS = 100, 124, 11, 148, 6  # of a ustar header
 MOST_MEMBER_BYTES = 8**SIZE_DIGITS - 1
 MOST_MISSING = 1_000  # shards that verify names

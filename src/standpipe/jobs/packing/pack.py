@@ -1,4 +1,4 @@
-"""Pack the image files of a source into shards: plain tar files that WebDataset reads.
+"""Pack the images of a source into shards: plain tar files that WebDataset reads.
 
 All threads work on one shard at a time. The sizes of its files give the place of each member beforehand, so threads
 write where they are. A shard gets its name when all of it is on the disk: a process that is killed leaves one part of
@@ -8,6 +8,7 @@ a shard, which the next one writes again. No byte of a shard depends on threads,
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import time
@@ -16,18 +17,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe import _native
-from standpipe.contracts import Encoded, KnownHere, OpenSource, Source
+from standpipe.contracts import Encoded, Files, KnownHere, OpenSource, RaggedRows, Source
 from standpipe.errors import PlanError, ReadError, StandpipeError
 from standpipe.jobs.packing.drafts import OPEN, claimed_folder, draft, explain_errors, part, suffix, sync
 from standpipe.jobs.packing.layout import (
     BLOCK,
     MOST_MEMBER_BYTES,
+    MOST_TEXT_BYTES,
     NAME_BYTES,
     PART_BYTES,
     Members,
@@ -44,9 +46,11 @@ from standpipe.jobs.packing.layout import (
 from standpipe.order import Sequential, Shuffled
 from standpipe.source import ImageFolder, TarShards
 from standpipe.source.build_index import built_index
+from standpipe.source.index.file import RANGE
 from standpipe.source.index.listing import Listing
+from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.shards.tar_subject import TarSubject
-from standpipe.spec import Int64Array, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor, read_all, write_all
 from standpipe.units import parse_bytes
@@ -96,11 +100,14 @@ def pack_shards(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> PackReport:
-    """Pack the image files of a source into tar files in WebDataset's format.
+    """Pack the images of a source into tar files in WebDataset's format.
 
-    A record becomes up to three members of one key, which is its place in the packed order: the file's bytes as they
-    are, such as ``000000007.jpg``; ``.cls`` with its label; and ``.json`` with its path, its class name and its
-    columns. ``unpack_shards`` restores the files. WebDataset and other programs read the shards too.
+    A record becomes up to three members of one key, which is its place in the packed order: the image's bytes as they
+    are, such as ``000000007.jpg``; ``.cls`` with its label; and ``.json`` with its path, its class name, columns, texts
+    and instances. The path of a part of a file, as in TFRecord files, is its number in the source, such as
+    ``000000042.jpg``. ``unpack_shards`` restores the files. WebDataset and other programs read the shards too. The
+    shards' index has the columns, so that ``TarShards`` gives the same batches as the source, apart from texts;
+    ``TarShards(…, instances="json")`` reads boxes.
 
     If the call is interrupted or killed, the same call continues. It writes at most one shard again, and the shards
     have the same bytes as without the interruption.
@@ -108,7 +115,8 @@ def pack_shards(
     Parameters
     ----------
     source : Source
-        An ``ImageFolder`` or ``FileList``: each record is one image file.
+        A source of one image per record in files, or in parts of files: ``ImageFolder``, ``FileList``, ``TarShards``,
+        ``TFRecords``, ``MDS``, ``Arrow``, ``HuggingFace``, ``Coco``, ``YoloLabels`` or ``PascalVoc``.
     folder : path
         The folder of the shards. It is created, and must be empty at first.
     shard_size : int or str, default "512MiB"
@@ -131,9 +139,10 @@ def pack_shards(
     Raises
     ------
     PlanError
-        If records aren't whole image files below one folder, or if the folder has something else in it.
+        If records aren't one image in a file, if files aren't below one folder, or if the folder of shards has
+        something else in it.
     ReadError
-        If a file can't be read.
+        If a record can't be read, or has another checksum than its source noted.
     StandpipeError
         If a shard can't be written.
 
@@ -172,11 +181,31 @@ def _check_folder(source: Source, folder: str | os.PathLike[str]) -> None:
 
 
 def _check(source: OpenSource) -> None:
-    """Raise ``PlanError`` if a record isn't one image file."""
+    """Raise ``PlanError`` if a record isn't one image in a file."""
     located = source.locate(np.zeros(1, np.int64))
     encoded = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
-    if encoded != ["image"] or located.rows or not isinstance(source, KnownHere):
-        raise PlanError("only records that are one image file can be packed: use ImageFolder or FileList")
+    if encoded != ["image"] or [*located.files] != encoded or not isinstance(source, KnownHere):
+        raise PlanError(
+            "only records of one image in a file, the field 'image', can be packed, and these have the fields "
+            f"{', '.join(source.fields)}"
+        )
+
+
+class _Image(NamedTuple):
+    """The place of a record's image, as ``contracts.Files`` has it.
+
+    size       its bytes
+    is_part    True if the file has more than the image
+    file_bytes, mtime_ns, crc32c    -1 if they aren't known
+    """
+
+    path: bytes
+    offset: int
+    size: int
+    is_part: bool
+    file_bytes: int
+    mtime_ns: int
+    crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +213,14 @@ class _Shard:
     """A shard before it is written.
 
     stop     its records are those up to this place of the packed order
-    paths    the records' files, (n,)
-    texts    JSON and label of each record: the contents of the members before its file
+    images   where the records' images are, (n,)
+    texts    JSON and label of each record: the contents of the members before its image
     """
 
     number: int
     start: int
     stop: int
-    paths: list[bytes]
+    images: list[_Image]
     texts: list[tuple[bytes, ...]]
     members: Members
 
@@ -232,7 +261,7 @@ class _Packer:
             self._pool.shutdown(cancel_futures=True)
         if self._written or not complete:
             shards = TarShards([packed_shard_path(self.folder, each) for each in range(number)])
-            built_index(shards.subject(), {}, _checksums)
+            built_index(shards.subject(), self._columns(), _checksums)
             replace(self.facts, shards=number).write(self.folder)
         return PackReport(self.folder, self.facts.records, number, size_bytes, self._written)
 
@@ -260,7 +289,7 @@ class _Packer:
 
     def _planned(self, number: int, start: int) -> _Shard:
         """Choose the records of a shard, and the place of each member."""
-        paths: list[bytes] = []
+        images: list[_Image] = []
         texts: list[tuple[bytes, ...]] = []
         names: list[bytes] = []
         sizes: list[int] = []
@@ -269,46 +298,54 @@ class _Packer:
         for first in range(start, most, RECORDS_AT_ONCE):
             records = self._order.indices(0, first, min(first + RECORDS_AT_ONCE, most))
             for place, record in enumerate(self._described(records), first):
-                path, size, texts_of = record
-                contents = [*map(len, texts_of), size]
+                image, suffix_of, texts_of = record
+                contents = [*map(len, texts_of), image.size]
                 shard_bytes += sum(BLOCK + -(-each // BLOCK) * BLOCK for each in contents)
-                if shard_bytes > self.facts.shard_bytes and paths:
-                    return _Shard(number, start, place, paths, texts, _members(names, sizes))
+                if shard_bytes > self.facts.shard_bytes and images:
+                    return _Shard(number, start, place, images, texts, _members(names, sizes))
                 key = b"%09d" % place
                 suffixes = (b".json", b".cls")[: len(texts_of)]
-                names += [*(key + suffix for suffix in suffixes), key + suffix(path)]
+                names += [*(key + each for each in suffixes), key + suffix_of]
                 sizes += contents
-                paths.append(path)
+                images.append(image)
                 texts.append(texts_of)
-        return _Shard(number, start, most, paths, texts, _members(names, sizes))
+        return _Shard(number, start, most, images, texts, _members(names, sizes))
 
-    def _described(self, records: Int64Array) -> Iterator[tuple[bytes, int, tuple[bytes, ...]]]:
-        """Yield each record's path, bytes, JSON and label."""
+    def _described(self, records: Int64Array) -> Iterator[tuple[_Image, bytes, tuple[bytes, ...]]]:
+        """Yield each record's image, its suffix, and its JSON and label."""
         located = self._source.locate(records)
-        files = located.files["image"]
-        if files.offset.any() or (files.length >= 0).any():
-            raise PlanError(
-                "records that are parts of files, as in tar shards, can't be packed; unpack them, for example with "
-                "tar -x, and pack the files"
-            )
-        sizes, _ = _native.file_marks(files.paths.blob, files.paths.ends)
         columns = {name: values.tolist() for name, values in located.plain.items() if name != "label"}
+        columns |= {name: texts.texts() for name, texts in located.texts.items()}
+        columns |= {name: _lists(ragged) for name, ragged in located.ragged.items()}
         labels = located.plain["label"].tolist() if "label" in located.plain else None
-        classes = self._source.classes
-        for row, size in enumerate(sizes.tolist()):
-            path = files.paths[row]
-            facts: dict[str, Any] = {"path": self._relative(path, int(records[row]))}
-            if labels is not None and classes is not None:
+        classes = self._source.classes or ()
+        for row, image in enumerate(_images(located.files["image"])):
+            record = int(records[row])
+            ending = suffix(image.path, image.offset, image.size, is_part=image.is_part)
+            is_named = isinstance(self._source, Listing) and not image.is_part
+            own = self._relative(image.path, record) if is_named else f"{record:09d}{ending.decode()}"
+            if image.size < 0:
+                self._unknown_size(image.path, record)
+            facts: dict[str, Any] = {"path": own}
+            if labels is not None and 0 <= labels[row] < len(classes):
                 facts["class"] = classes[labels[row]]
-            facts |= {name: values[row] for name, values in columns.items()}
+            facts |= {name: values[row] for name, values in columns.items() if name not in facts}
             text = json.dumps(facts).encode()
-            if size < 0:
-                size = self._unknown_size(path, int(records[row]))
-            if size > MOST_MEMBER_BYTES:
+            if image.size > MOST_MEMBER_BYTES or len(text) > MOST_TEXT_BYTES:
                 raise PlanError(
-                    f"{self._source.name(int(records[row]))} has {size:,} bytes, too many for a tar file"
+                    f"{self._source.name(record)} has {image.size:,} bytes, and {len(text):,} bytes of columns and "
+                    f"texts; there can be {MOST_MEMBER_BYTES:,}, and {MOST_TEXT_BYTES:,}"
                 )
-            yield path, size, (text,) if labels is None else (text, str(labels[row]).encode())
+            yield image, ending, (text,) if labels is None else (text, str(labels[row]).encode())
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of numbers, in the packed order, for the shards' index."""
+        specs = {name: spec for name, spec in self._source.fields.items() if isinstance(spec, ArraySpec)}
+        return {
+            name: _Ordered(self._source, self._order, name, spec)
+            for name, spec in specs.items()
+            if is_field_name(name) and name not in RANGE
+        }
 
     def _relative(self, path: bytes, record: int) -> str:
         """Return a path as it is below the source's folder. Raises ``PlanError`` for other places."""
@@ -320,10 +357,11 @@ class _Packer:
             )
         return below.decode("utf-8", "surrogateescape")
 
-    def _unknown_size(self, path: bytes, record: int) -> int:
+    def _unknown_size(self, path: bytes, record: int) -> NoReturn:
         """Raise ``ReadError`` for a file whose size couldn't be found out."""
         try:
-            return os.stat(path).st_size  # noqa: PTH116 (bytes)
+            os.stat(path)  # noqa: PTH116 (bytes)
+            raise self._unreadable(CHANGED, record)
         except OSError as error:
             raise self._unreadable(f"can't be examined: {error.strerror}", record) from error
 
@@ -404,7 +442,7 @@ class _Packer:
             if not large:
                 size = int(shard.members.sizes[record * each + each - 1])
                 place = own[each - 1]
-                with self._opened(shard, record, size) as image:
+                with self._opened(shard, record) as image:
                     self._read(shard, record, image, data[place : place + size], 0)
         small = len(at) - large
         sums[members][:small] = _native.crc32c_of(out, at[:small] - base, sizes[:small])
@@ -412,13 +450,20 @@ class _Packer:
         write_all(file, data, base)
         if large:
             sums[members.stop - 1] = self._copy(file, shard, part.start, int(at[-1]), int(sizes[-1]))
+        for record, found in zip(
+            range(part.start, part.stop), sums[members][each - 1 :: each].tolist(), strict=True
+        ):
+            if shard.images[record].crc32c not in (-1, found):
+                raise self._failed(
+                    shard, record, "damaged, or changed since it was indexed: its CRC-32C differs"
+                )
         stop: int = part.stop
         return stop
 
     def _copy(self, file: int, shard: _Shard, record: int, begin: int, size: int) -> int:
         """Copy a file that is larger than the buffer into a shard; return its CRC-32C."""
         buffer, crc = self._buffer.content, 0
-        with self._opened(shard, record, size) as image:
+        with self._opened(shard, record) as image:
             for at in range(0, size, PART_BYTES):
                 part = buffer[: min(PART_BYTES, size - at)]
                 self._read(shard, record, image, part.data, at)
@@ -427,24 +472,26 @@ class _Packer:
         return crc
 
     @contextmanager
-    def _opened(self, shard: _Shard, record: int, size: int) -> Iterator[int]:
-        """Open the file of a record. Raises ``ReadError`` if it isn't a regular file of ``size`` bytes."""
+    def _opened(self, shard: _Shard, record: int) -> Iterator[int]:
+        """Open the file of a record. Raises ``ReadError`` if it isn't a regular file, or has changed."""
+        image = shard.images[record]
         try:
-            file = os.open(shard.paths[record], OPEN)
+            file = os.open(image.path, OPEN)
         except OSError as error:
             raise self._failed(shard, record, f"can't be opened: {error.strerror}") from error
         with closing_descriptor(file):
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise self._failed(shard, record, "isn't a regular file")
-            if status.st_size != size:
+            known = zip((image.file_bytes, image.mtime_ns), (status.st_size, status.st_mtime_ns), strict=True)
+            if any(before not in (-1, now) for before, now in known):
                 raise self._failed(shard, record, CHANGED)
             yield file
 
     def _read(self, shard: _Shard, record: int, file: int, out: memoryview, at: int) -> None:
-        """Read all of ``out`` from byte ``at`` of a file on."""
+        """Read all of ``out`` from byte ``at`` of an image on."""
         try:
-            read_all(file, out, at)
+            read_all(file, out, shard.images[record].offset + at)
         except OSError as error:
             raise self._failed(shard, record, f"can't be read: {error.strerror}") from error
         except EOFError as error:
@@ -453,6 +500,45 @@ class _Packer:
     def _failed(self, shard: _Shard, record: int, reason: str) -> ReadError:
         place = shard.start + record
         return self._unreadable(reason, int(self._order.indices(0, place, place + 1)[0]))
+
+
+class _Ordered:
+    """A column of numbers in the packed order, as an array of which slices are read from the source."""
+
+    def __init__(self, source: OpenSource, order: Sequential | Shuffled, name: str, spec: ArraySpec) -> None:
+        self._source, self._order, self._name = source, order, name
+        self.shape, self.dtype = (source.num_records, *spec.shape), spec.dtype
+        self.ndim, self.nbytes = len(self.shape), math.prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice) -> AnyArray:
+        records = self._order.indices(0, part.start, min(part.stop, len(self)))
+        return self._source.locate(records).plain[self._name]
+
+
+def _images(files: Files) -> Iterator[_Image]:
+    """Yield the places of images. The size of a file that can't be examined is -1."""
+    count, lengths = len(files.offset), files.length
+    whole = lengths < 0
+    marks, _ = _native.file_marks(files.paths.blob, files.paths.ends) if whole.any() else (lengths, None)
+    unknown = np.full(count, -1)
+    known = [unknown if each is None else each for each in (files.file_bytes, files.mtime_ns, files.crc32c)]
+    columns = [
+        files.offset,
+        np.where(whole, marks, lengths),
+        ~whole,
+        np.where(whole, marks, known[0]),
+        *known[1:],
+    ]
+    for row, values in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+        yield _Image(files.paths[row], *values)
+
+
+def _lists(ragged: RaggedRows) -> list[Any]:
+    """Return the values of each record's instances."""
+    return [each.tolist() for each in np.split(ragged.values, ragged.ends[:-1])]
 
 
 def _checksums(shards: Listing) -> Iterator[tuple[str, NDArray[np.uint32]]]:

@@ -17,6 +17,7 @@ from standpipe import _native
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.jobs.packing.drafts import OPEN_FOLDER
 from standpipe.jobs.packing.layout import (
+    MOST_TEXT_BYTES,
     PART_BYTES,
     OpenShard,
     Progress,
@@ -29,7 +30,6 @@ from standpipe.spec import UInt8Array
 from standpipe.system.files import closing_descriptor, open_regular, read_all, read_regular, write_all
 from standpipe.system.paths import path_text
 
-MOST_TEXT_BYTES = 1 << 20  # of a record's JSON
 MARK = ".standpipe-unpacking"  # a file with the shards' facts, until all files are there
 DRAFT = f"{MARK}-"  # begins the name of a file that isn't complete
 LOCKS = 256

@@ -22,13 +22,11 @@ IMAGES, TEXT = ("jpeg", "png"), "str"
 BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 NUMBERS = {"int": "int64"} | {f"{kind}{n}": f"{kind}{n}" for kind, sizes in BITS.items() for n in sizes}
 ARRAY = re.compile(r"ndarray:(\w+):(\d{1,9}(?:,\d{1,9}){0,15})")
-UNPACKERS = {
-    "zstd": "zstd -d",
-    "gz": "gunzip -k",
-    "bz2": "bunzip2 -k",
-    "br": "brotli -d",
-    "snappy": "python -m snappy -d",
-}
+UNPACKERS = {"zstd": "zstd -d", "gz": "gunzip -k", "bz2": "bunzip2 -k", "br": "brotli -d"}
+STREAMING = (  # for snappy's blocks, which python -m snappy doesn't read
+    'python -c "from streaming import StreamingDataset; data = StreamingDataset(local={!r}, batch_size=1); '
+    '[data.prepare_shard(number) for number in range(data.num_shards)]"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,10 @@ def _shard(folder: bytes, raw: Mapping[str, Any]) -> MdsShard:
     path = os.path.join(folder, name)  # noqa: PTH118 (pathlib has no bytes)
     if raw.get("compression") is not None and not os.path.lexists(path):
         kind = str(raw["compression"]).partition(":")[0]
-        packed = path_text(os.path.join(folder, os.fsencode(raw["zip_data"]["basename"])))  # noqa: PTH118
+        shards = path_text(os.path.join(os.path.dirname(path), b"*.%s" % kind.encode()))  # noqa: PTH118, PTH120
+        unpack = f"{UNPACKERS[kind]} {shards}" if kind in UNPACKERS else STREAMING.format(path_text(folder))
         raise PlanError(
-            f"{packed} is compressed with {kind}, and parts of a compressed shard can't be read alone; unpack "
-            f"all, for example with '{UNPACKERS[kind]} {packed}', or write them again with MDSWriter(compression=None)"
+            f"{path_text(path)} is compressed with {kind}, and parts of a compressed shard can't be read alone. Unpack "
+            f"all beside them: {unpack}"
         )
     return MdsShard(path, samples, size)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from standpipe.errors import PlanError
+from standpipe.source.index.store import SUFFIX
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
 
 MOST_SHARDS = 1 << 20
@@ -42,7 +43,8 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") ->
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
                 raise PlanError(f"{call}: no file fits {path_text(name)}; check the pattern")
-            found.update(shard_path(match, call) for match in matches)
+            # The index of shards is beside them, and begins with the first one's name.
+            found.update(shard_path(match, call) for match in matches if not match.endswith(SUFFIX))
     if not found:
         raise PlanError(f"{call} has no shards; give it a name such as 'train-{{000..146}}', or a list")
     return tuple(sorted(found))

@@ -126,3 +126,11 @@ def features_of(schema: Any) -> Mapping[str, Any]:
     except (KeyError, TypeError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def image_columns(path: bytes) -> list[str]:
+    """Return the columns of an Arrow file that Hugging Face's metadata call images."""
+    features = features_of(_mapped(path)[0].schema).items()
+    return [
+        name for name, feature in features if isinstance(feature, dict) and feature.get("_type") == "Image"
+    ]
