@@ -69,7 +69,7 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts(Bytes):
+class Strings(Bytes):
     """A column of texts."""
 
     @property
@@ -188,12 +188,12 @@ def image_column(column: Any, memory: Buffers) -> Images | None:
     return Images.of(arrays, memory, texts[BYTES], memory.bits(arrays), texts.get(PATH))
 
 
-def text_column(column: Any, memory: Buffers) -> Texts | None:
+def text_column(column: Any, memory: Buffers) -> Strings | None:
     """Return a column of texts, which may have nulls; None for columns of another type."""
     if str(_looked_up(column.type)) not in STRING:
         return None
     arrays = [each for each in column.chunks if len(each)]
-    return Texts.of(arrays, memory, memory.texts(arrays))
+    return Strings.of(arrays, memory, memory.texts(arrays))
 
 
 def _looked_up(kind: Any) -> Any:

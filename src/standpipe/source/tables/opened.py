@@ -12,7 +12,7 @@ import numpy as np
 from standpipe.contracts import Encoded, Records
 from standpipe.contracts.source import FieldSpec, check_part
 from standpipe.errors import PlanError
-from standpipe.source.tables.columns import Images, Numbers, Texts, image_column, number_column, text_column
+from standpipe.source.tables.columns import Images, Numbers, Strings, image_column, number_column, text_column
 from standpipe.source.tables.memory import Buffers, MappedFile
 from standpipe.spec import BATCH_FIELDS, AnyArray, Int64Array
 from standpipe.system.paths import path_text
@@ -40,7 +40,7 @@ class OpenTable:
     order: Numbers | None
     images: Mapping[str, Images]
     numbers: Mapping[str, Numbers]
-    texts: Mapping[str, Texts]
+    texts: Mapping[str, Strings]
     left_out: Mapping[str, str]
     classes: tuple[str, ...] | None
 
@@ -170,7 +170,7 @@ class OpenTable:
         return repr(sorted({file for each in self._of_bytes for file in each.files}))
 
     @property
-    def _of_bytes(self) -> list[Images | Texts]:
+    def _of_bytes(self) -> list[Images | Strings]:
         return [*self.images.values(), *self.texts.values()]
 
     def name(self, index: int) -> str:
