@@ -174,10 +174,10 @@ def _kind_of_bytes(path: str) -> str | None:
     return ARROWS if head.startswith(MAGIC) else None
 
 
-def _head(path: str, size: int) -> bytes:
-    """Return the first bytes of a regular file."""
+def _head(path: str, size: int, offset: int = 0) -> bytes:
+    """Return up to ``size`` bytes of a regular file, from byte ``offset`` on."""
     with closing_descriptor(open_regular(path)) as file:
-        return os.pread(file, size, 0)
+        return os.pread(file, size, offset)
 
 
 def _of_kind(
@@ -259,10 +259,9 @@ def _record(path: str, *names: str) -> _native.ExampleRecords:
 
 
 def _is_image(path: str, name: str) -> bool:
-    """Return True if a feature of the first record begins like an image."""
+    """Return True if a feature of the first record is one byte string that begins like an image."""
     records = _record(path, name)
-    if records.fault is not None:  # several values
+    if records.fault is not None:
         return False
-    offset, length = int(records.offsets(0)[0]), int(records.lengths(0)[0])
-    with closing_descriptor(open_regular(path)) as file:
-        return format_of(os.pread(file, min(HEAD_BYTES, length), offset)) is not None
+    size = min(HEAD_BYTES, int(records.lengths(0)[0]))
+    return format_of(_head(path, size, int(records.offsets(0)[0]))) is not None

@@ -8,7 +8,6 @@ a shard, which the next one writes again. No byte of a shard depends on threads,
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 import time
@@ -17,13 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from standpipe import _native
-from standpipe.contracts import Encoded, Files, KnownHere, OpenSource, RaggedRows, Source
+from standpipe.contracts import Encoded, KnownHere, OpenSource, Source
 from standpipe.errors import PlanError, ReadError, StandpipeError
 from standpipe.jobs.packing.drafts import OPEN, claimed_folder, draft, explain_errors, part, suffix, sync
 from standpipe.jobs.packing.layout import (
@@ -43,6 +42,7 @@ from standpipe.jobs.packing.layout import (
     sums_path,
     threads_of,
 )
+from standpipe.jobs.packing.records import OrderedColumn, PackedImage, images_of, lists_of
 from standpipe.order import Sequential, Shuffled
 from standpipe.source import ImageFolder, TarShards
 from standpipe.source.build_index import built_index
@@ -50,7 +50,7 @@ from standpipe.source.index.file import RANGE
 from standpipe.source.index.listing import Listing
 from standpipe.source.index.with_fields import is_field_name
 from standpipe.source.shards.tar_subject import TarSubject
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
+from standpipe.spec import ArraySpec, Int64Array, UInt8Array
 from standpipe.system.faults import faultpoint
 from standpipe.system.files import closing_descriptor, read_all, write_all
 from standpipe.units import parse_bytes
@@ -191,23 +191,6 @@ def _check(source: OpenSource) -> None:
         )
 
 
-class _Image(NamedTuple):
-    """The place of a record's image, as ``contracts.Files`` has it.
-
-    size       its bytes
-    is_part    True if the file has more than the image
-    file_bytes, mtime_ns, crc32c    -1 if they aren't known
-    """
-
-    path: bytes
-    offset: int
-    size: int
-    is_part: bool
-    file_bytes: int
-    mtime_ns: int
-    crc32c: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Shard:
     """A shard before it is written.
@@ -220,7 +203,7 @@ class _Shard:
     number: int
     start: int
     stop: int
-    images: list[_Image]
+    images: list[PackedImage]
     texts: list[tuple[bytes, ...]]
     members: Members
 
@@ -289,7 +272,7 @@ class _Packer:
 
     def _planned(self, number: int, start: int) -> _Shard:
         """Choose the records of a shard, and the place of each member."""
-        images: list[_Image] = []
+        images: list[PackedImage] = []
         texts: list[tuple[bytes, ...]] = []
         names: list[bytes] = []
         sizes: list[int] = []
@@ -311,15 +294,15 @@ class _Packer:
                 texts.append(texts_of)
         return _Shard(number, start, most, images, texts, _members(names, sizes))
 
-    def _described(self, records: Int64Array) -> Iterator[tuple[_Image, bytes, tuple[bytes, ...]]]:
+    def _described(self, records: Int64Array) -> Iterator[tuple[PackedImage, bytes, tuple[bytes, ...]]]:
         """Yield each record's image, its suffix, and its JSON and label."""
         located = self._source.locate(records)
         columns = {name: values.tolist() for name, values in located.plain.items() if name != "label"}
         columns |= {name: texts.texts() for name, texts in located.texts.items()}
-        columns |= {name: _lists(ragged) for name, ragged in located.ragged.items()}
+        columns |= {name: lists_of(ragged) for name, ragged in located.ragged.items()}
         labels = located.plain["label"].tolist() if "label" in located.plain else None
         classes = self._source.classes or ()
-        for row, image in enumerate(_images(located.files["image"])):
+        for row, image in enumerate(images_of(located.files["image"])):
             record = int(records[row])
             ending = suffix(image.path, image.offset, image.size, is_part=image.is_part)
             is_named = isinstance(self._source, Listing) and not image.is_part
@@ -342,7 +325,7 @@ class _Packer:
         """Return the columns of numbers, in the packed order, for the shards' index."""
         specs = {name: spec for name, spec in self._source.fields.items() if isinstance(spec, ArraySpec)}
         return {
-            name: _Ordered(self._source, self._order, name, spec)
+            name: OrderedColumn(self._source, self._order, name, spec)
             for name, spec in specs.items()
             if is_field_name(name) and name not in RANGE
         }
@@ -500,45 +483,6 @@ class _Packer:
     def _failed(self, shard: _Shard, record: int, reason: str) -> ReadError:
         place = shard.start + record
         return self._unreadable(reason, int(self._order.indices(0, place, place + 1)[0]))
-
-
-class _Ordered:
-    """A column of numbers in the packed order, as an array of which slices are read from the source."""
-
-    def __init__(self, source: OpenSource, order: Sequential | Shuffled, name: str, spec: ArraySpec) -> None:
-        self._source, self._order, self._name = source, order, name
-        self.shape, self.dtype = (source.num_records, *spec.shape), spec.dtype
-        self.ndim, self.nbytes = len(self.shape), math.prod(self.shape) * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, part: slice) -> AnyArray:
-        records = self._order.indices(0, part.start, min(part.stop, len(self)))
-        return self._source.locate(records).plain[self._name]
-
-
-def _images(files: Files) -> Iterator[_Image]:
-    """Yield the places of images. The size of a file that can't be examined is -1."""
-    count, lengths = len(files.offset), files.length
-    whole = lengths < 0
-    marks, _ = _native.file_marks(files.paths.blob, files.paths.ends) if whole.any() else (lengths, None)
-    unknown = np.full(count, -1)
-    known = [unknown if each is None else each for each in (files.file_bytes, files.mtime_ns, files.crc32c)]
-    columns = [
-        files.offset,
-        np.where(whole, marks, lengths),
-        ~whole,
-        np.where(whole, marks, known[0]),
-        *known[1:],
-    ]
-    for row, values in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
-        yield _Image(files.paths[row], *values)
-
-
-def _lists(ragged: RaggedRows) -> list[Any]:
-    """Return the values of each record's instances."""
-    return [each.tolist() for each in np.split(ragged.values, ragged.ends[:-1])]
 
 
 def _checksums(shards: Listing) -> Iterator[tuple[str, NDArray[np.uint32]]]:
