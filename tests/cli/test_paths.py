@@ -49,9 +49,8 @@ def saved(path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     features = {"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
-    features |= {"text": datasets.Value("large_string")}
     images = [{"bytes": photo, "path": f"{n}.jpg"} for n, photo in enumerate(PHOTOS)]
-    values = {"img": images, "label": LABELS, "text": TEXTS}
+    values = {"img": images, "label": LABELS}
     datasets.Dataset.from_dict(values, datasets.Features(features)).save_to_disk(path, num_shards=2)
     shutil.copy(
         path / "data-00000-of-00002.arrow", path / "cache-0123456789abcdef.arrow"

@@ -1,9 +1,10 @@
 """Every ```python block of README.md and docs/ runs.
 
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
-``photos/cat`` and ``photos/dog``, and ``coco/`` with boxes for the cats. Two names exist beforehand: ``step``, which
-stands for a training step and takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a
-```text block.
+``photos/cat`` and ``photos/dog``, ``coco/`` with boxes for the cats, and the dogs in ``imagenet/train-*``, TFRecord
+files as ImageNet's, and in ``mds/train``, MDS shards with columns ``x`` and ``y``. Two names exist beforehand:
+``step``, which stands for a training step and takes anything, and ``__name__``, which is ``"__main__"``. Code that
+can't run so is a ```text block.
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
 
@@ -33,6 +34,7 @@ import pytest
 from PIL import Image
 
 import torchvision_cpu  # noqa: F401 (torchvision is importable only behind it)
+from record_files import example, mds, tfrecord
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,6 +64,7 @@ def folder(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         coarse.resize((96 + number % 7, 72 + number % 5)).save(path)
     write_coco(tmp_path)
+    write_shards(tmp_path)
     return tmp_path
 
 
@@ -82,6 +85,20 @@ def write_coco(folder: Path) -> None:
         "categories": [{"id": 17, "name": "cat"}],
     }
     (folder / "coco" / "instances.json").write_text(json.dumps(content))
+
+
+def write_shards(folder: Path) -> None:
+    """Write the dogs as TFRecord files and as MDS shards."""
+    (folder / "imagenet").mkdir()
+    images = [path.read_bytes() for path in sorted((folder / "photos" / "dog").iterdir())]
+    for number in range(2):
+        records = [
+            example({"image/encoded": image, "image/class/label": [1 + number]})
+            for image in images[number::2]
+        ]
+        tfrecord(folder / "imagenet" / f"train-{number:05}-of-00002", records)
+    samples = [{"x": image, "y": number % 2} for number, image in enumerate(images)]
+    mds(folder / "mds" / "train", {"x": "jpeg", "y": "int"}, samples, per_shard=100)
 
 
 @pytest.mark.parametrize(
