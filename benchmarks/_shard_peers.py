@@ -14,7 +14,7 @@ from typing import Any
 
 from _peers import AREA, MEAN, PX, RATIO, STD, Standpipe, TfData, main, tf_augmented
 
-REPEATS = 20  # of each photo in an epoch
+REPEATS = 100  # of each photo in an epoch
 FEATURES: dict[str, Any] = {"image": "image/encoded", "label": "image/class/label"}
 
 
