@@ -73,6 +73,7 @@ def test_what_others_could_have_written_is_opened_by_one_function() -> None:
         "/sys",
         "devnull",
         "BOOT",
+        "MAPS",
         "node /",
         "disk /",
     )  # folders, examples, the system

@@ -27,7 +27,7 @@ from standpipe.source.shards.names import shard_paths
 from standpipe.source.shards.tar import TarShards
 from standpipe.source.shards.tfrecords import TFRecords
 from standpipe.source.tables.arrow import MAGIC, Arrow, image_columns
-from standpipe.system.files import closing_descriptor, open_regular
+from standpipe.system.files import closing_descriptor, open_regular, read_regular
 from standpipe.system.paths import path_text
 
 AnySource: TypeAlias = (
@@ -41,6 +41,7 @@ PATTERN = re.compile(r"[*?{\[]")
 MDS_SHARD = re.compile(rb'"format":\s*"mds"')
 INDEX_BYTES = 1 << 16  # of index.json, in which the first shard is
 LENGTH_BYTES, MASK = 12, 0xA282EAD8  # of a TFRecord's length with its CRC-32C, which is turned, plus the mask
+SAVED_BYTES = 1 << 26  # the most of what save_to_disk wrote in JSON
 SPLITS, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 KINDS = {  # what a file is, and the ending of a pattern that names such files
     "tar shards": "*.tar",
@@ -136,7 +137,7 @@ def _has_images(folder: str) -> bool:
 def _saved(folder: str, name: str, key: str) -> list[Any]:
     """Return a list in a JSON file that ``save_to_disk`` wrote."""
     try:
-        facts = json.loads(Path(folder, name).read_text())
+        facts = json.loads(read_regular(os.path.join(folder, name), SAVED_BYTES))  # noqa: PTH118 (any bytes)
         found: list[Any] = facts[key]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PlanError(
