@@ -14,6 +14,7 @@ import pytest
 
 import standpipe as sp
 from photos import encoded, picture, write_list
+from preloaded import SERVER
 from record_files import example, mds, tfrecord
 from standpipe.contracts import Source
 from tars import shard
@@ -140,7 +141,7 @@ def rows_of(loader: sp.Loader) -> list[Row]:
 
 
 def run(described: sp.Pipeline, workers: int = 2, **options: Any) -> list[Row]:
-    with described.loader(memory=MEMORY, num_workers=workers, **options) as loader:
+    with described.loader(memory=MEMORY, num_workers=workers, mp_context=SERVER, **options) as loader:
         return rows_of(loader)
 
 
@@ -181,13 +182,13 @@ def test_workers_executors_and_batches_change_no_row(pair: tuple[Source, Source]
 def test_a_resumed_run_goes_on_with_other_ranks_and_workers(pair: tuple[Source, Source]) -> None:
     listed, other = (pipeline(source) for source in pair)
     expected = run(listed.batch(4))
-    with other.batch(4).loader(memory=MEMORY, num_workers=1) as loader:
+    with other.batch(4).loader(memory=MEMORY, num_workers=1, mp_context=SERVER) as loader:
         batches = iter(loader)
         rows = [label for _ in range(2) for label in next(batches)["label"].tolist()]
         state = loader.state_dict()
     rest: list[list[int]] = []
     for rank in range(2):
-        with other.batch(2).shard(rank, 2).loader(memory=MEMORY, num_workers=3) as loader:
+        with other.batch(2).shard(rank, 2).loader(memory=MEMORY, num_workers=3, mp_context=SERVER) as loader:
             loader.load_state_dict(state)
             rest.append([label for _, label, _ in rows_of(loader)])
     for step in range(0, len(rest[0]), 2):
@@ -201,7 +202,9 @@ def test_a_bad_image_is_named_or_replaced(with_a_bad_one: Source) -> None:
         run(described)
     opened = with_a_bad_one.open()
     assert (error.value.index, error.value.path) == (BAD, opened.name(BAD))
-    with described.on_error(sp.Replace(at_most=1)).loader(memory=MEMORY, num_workers=2) as loader:
+    with described.on_error(sp.Replace(at_most=1)).loader(
+        memory=MEMORY, num_workers=2, mp_context=SERVER
+    ) as loader:
         rows = rows_of(loader)
         (bad,) = loader.bad_samples
     assert len(rows) == COUNT

@@ -11,6 +11,7 @@ from PIL import Image
 
 import standpipe as sp
 from painted import RANDOM, painted
+from preloaded import TORCH
 
 torch = pytest.importorskip("torch")
 
@@ -57,7 +58,7 @@ def of_dataset(source: sp.Coco, form: str, **changed: Any) -> sp.Pipeline:
 
 
 def batches(pipeline: sp.Pipeline, **options: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(memory=MEMORY, **options) as loader:
+    with pipeline.loader(memory=MEMORY, mp_context=TORCH, **options) as loader:
         return [dict(batch) for batch in loader]
 
 
@@ -291,4 +292,6 @@ def test_epochs_of_a_dataset_have_one_digest(tmp_path: Path) -> None:
         {"executor": "thread", "num_workers": 1, "ranks": 2},
     ]
     for way in ways:
-        assert sp.digest_epoch(pipeline, epoch=1, memory=MEMORY, **way).sha256 == whole.sha256, way
+        assert (
+            sp.digest_epoch(pipeline, epoch=1, memory=MEMORY, mp_context=TORCH, **way).sha256 == whole.sha256
+        ), way

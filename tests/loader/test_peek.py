@@ -14,6 +14,7 @@ import pytest
 
 import standpipe as sp
 from photos import WAIT_S, Watched, numbers, write_photos
+from preloaded import SERVER
 from standpipe.spec import AnyArray
 
 MEMORY = "64MiB"
@@ -59,7 +60,7 @@ NAMES = ["native", "growing", "padded", "lists", "functions", "stream"]  # the f
 )
 def test_a_look_changes_no_batch_no_state_and_no_count(name: str, executor: Any, tmp_path: Path) -> None:
     pipeline = pipelines(tmp_path)[name]
-    settings = {**SETTINGS, "memory": "512MiB", "executor": executor}
+    settings = {**SETTINGS, "memory": "512MiB", "executor": executor, "mp_context": SERVER}
     with pipeline.loader(**settings) as whole, pipeline.loader(**settings) as loader:
         expected, seen = epochs(whole), []
         for _ in range(2):

@@ -6,7 +6,7 @@ import pytest
 
 from model.compare import AT_ONCE, PROCESSES, SHARE_REFUSED, check
 
-SEEDS, MORE = 150, 1000
+SEEDS, MORE = 75, 990
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_random_pipelines_give_the_rows_of_the_model(first: int) -> None:
 
 
 def test_some_run_in_processes() -> None:
-    assert SEEDS // AT_ONCE * len(PROCESSES) == 20
+    assert SEEDS // AT_ONCE * len(PROCESSES) == 10

@@ -14,6 +14,7 @@ import standpipe as sp
 from draws import Draws, Sample
 from fleets import Makers
 from painted import annotation, painted, written
+from preloaded import TORCH
 from reference import in_order
 from standpipe.spec import AnyArray
 
@@ -126,7 +127,7 @@ def test_pixels_and_boxes_are_torchvisions(crop: sp.RandomIoUCrop, tmp_path: Pat
 
 
 def batches(pipeline: sp.Pipeline, **options: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(memory=MEMORY, **options) as loader:
+    with pipeline.loader(memory=MEMORY, mp_context=TORCH, **options) as loader:
         return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
 
 
@@ -137,7 +138,7 @@ def test_epochs_have_one_digest(tmp_path: Path) -> None:
     ways: list[dict[str, Any]] = [
         {"num_workers": 2},
         {"executor": "thread", "num_workers": 2},
-        {"executor": "process", "num_workers": 2},
+        {"executor": "process", "num_workers": 2, "mp_context": TORCH},
         {"stop_at": [4], "num_workers": 2},
         {"ranks": 2, "num_workers": 1},
     ]

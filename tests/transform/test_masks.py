@@ -13,6 +13,7 @@ from PIL import Image
 
 import standpipe as sp
 from photos import encoded, picture
+from preloaded import SERVER
 from standpipe import _native
 from standpipe.spec import UInt8Array
 from standpipe.transform.image import Size
@@ -297,7 +298,12 @@ def test_all_sources_and_workers_give_the_same_masks(tmp_path: Path) -> None:
         pass
     runs: list[tuple[sp.Pipeline, dict[str, Any]]] = [(pipelines[0], {"num_workers": 3})]
     runs += [(pipeline, {"executor": "inline"}) for pipeline in pipelines]
-    runs += [(pipelines[0].map(lambda sample: sample), {"executor": "process", "num_workers": 2})]
+    runs += [
+        (
+            pipelines[0].map(lambda sample: sample),
+            {"executor": "process", "num_workers": 2, "mp_context": SERVER},
+        )
+    ]
     for pipeline, options in runs:
         with batches(pipeline, **options) as found:
             for batch, other in zip(expected, found, strict=True):
@@ -468,7 +474,7 @@ def test_a_bad_mask_of_views_is_a_bad_sample(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(files).map(sp.Views(a=[sp.CenterCrop(8)], b=[sp.CenterCrop(9)])).batch(1)
     for executor in (None, "inline"):
         with (
-            pipeline.loader(executor=executor) as loader,
+            pipeline.loader(executor=executor, mp_context=SERVER) as loader,
             pytest.raises(sp.SampleError, match=r"mask: .*it has 40 × 56 pixels, but its image 56 × 40"),
         ):
             list(loader)
@@ -498,7 +504,7 @@ def test_masks_change_their_size_with_their_images_by_epoch(executor: Any, tmp_p
     size: Any = sp.Schedule({0: 12, 1: 24, 2: 8})
     crop = sp.RandomResizedCrop(size, interpolation="nearest")
     pipeline = sp.Pipeline(painted_files(tmp_path), seed=4).map(crop, sp.RandomVerticalFlip()).batch(8)
-    with pipeline.loader(memory="256MiB", executor=executor) as loader:
+    with pipeline.loader(memory="256MiB", executor=executor, mp_context=SERVER) as loader:
         for side in (12, 24, 8):
             (batch,) = [{name: np.array(field) for name, field in each.items()} for each in loader]
             assert batch["mask"].shape == (8, side, side)

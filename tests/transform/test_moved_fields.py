@@ -12,6 +12,7 @@ from PIL import Image
 import standpipe as sp
 from fleets import Makers
 from photos import encoded, picture, write_list
+from preloaded import SERVER
 from samples import Samples
 
 IMAGES = np.random.default_rng(4).integers(0, 256, (6, 12, 16, 3), np.uint8)
@@ -69,7 +70,7 @@ def test_the_first_sample_shows_the_field_where_nothing_else_does(
         sp.Pipeline(sp.MapSource(Segments())).map(sp.CenterCrop(8)).on_error(sp.Replace(at_most=1.0)).batch(2)
     )
     with (
-        source.loader(memory="512MiB", num_workers=1, executor=executor) as loader,
+        source.loader(memory="512MiB", num_workers=1, executor=executor, mp_context=SERVER) as loader,
         pytest.raises(sp.PlanError, match=r"CenterCrop\(size=8\) moves .* not the field 'boxes'"),
     ):
         next(iter(loader))
@@ -125,7 +126,9 @@ def sampled(others: dict[str, Any] | tuple[Any, ...]) -> sp.Pipeline:
 
 
 def batches(pipeline: sp.Pipeline, executor: Literal["inline", "thread", "process"] = "inline") -> list[Any]:
-    with pipeline.batch(2).loader(memory="512MiB", num_workers=1, executor=executor) as loader:
+    with pipeline.batch(2).loader(
+        memory="512MiB", num_workers=1, executor=executor, mp_context=SERVER
+    ) as loader:
         return [dict(batch) for batch in loader]
 
 
@@ -179,7 +182,7 @@ def test_a_function_that_collates_gets_no_field_that_does_not_fit(executor: Any)
     pipeline = sampled({"target": {"boxes": BOXES}}).map(sp.CenterCrop(8))
     pipeline = pipeline.batch(2, collate_fn=collated)
     with (
-        pipeline.loader(memory="512MiB", num_workers=1, executor=executor) as loader,
+        pipeline.loader(memory="512MiB", num_workers=1, executor=executor, mp_context=SERVER) as loader,
         pytest.raises(sp.PlanError, match=r'CenterCrop\(size=8\) moves .* the field target\["boxes"\]'),
     ):
         next(iter(loader))
@@ -238,7 +241,9 @@ def test_a_value_of_the_images_size_is_warned_of_once(others: dict[str, Any], ex
     pipeline = sampled(others).map(sp.RandomHorizontalFlip(), sp.Resize(6), sp.CenterCrop(4))
     field = next(iter(others))
     says = rf"RandomHorizontalFlip.* the field '?{field}.*unmoved=\('{field}',\)"
-    with pipeline.batch(2).loader(memory="512MiB", num_workers=1, executor=executor) as loader:
+    with pipeline.batch(2).loader(
+        memory="512MiB", num_workers=1, executor=executor, mp_context=SERVER
+    ) as loader:
         with pytest.warns(UserWarning, match=says) as found:
             assert len(list(loader)) == 3
         assert len(found) == 1

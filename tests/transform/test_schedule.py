@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import standpipe as sp
+from preloaded import SERVER
 from standpipe.spec import AnyArray
 
 SIZES: Any = sp.Schedule({0: 8, 1: 24, 3: 16})
@@ -58,7 +59,7 @@ def scheduled(photos: Path, executor: str) -> sp.Pipeline:
 def loader(described: sp.Pipeline, executor: str = "native", **settings: Any) -> sp.Loader:
     given: Any = {} if executor == "native" else {"executor": executor}
     workers = {} if executor == "inline" else {"num_workers": 2}
-    return described.loader(memory="400MiB", **{**workers, **given, **settings})
+    return described.loader(memory="400MiB", mp_context=SERVER, **{**workers, **given, **settings})
 
 
 def at(epoch: int, schedule: Any) -> Any:

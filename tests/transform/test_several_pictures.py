@@ -11,6 +11,7 @@ from PIL import Image
 import standpipe as sp
 from field_files import INSIDE, Lists, painted, written
 from photos import picture
+from preloaded import SERVER
 from standpipe.spec import UInt8Array
 
 SIZES = [(41, 60), (60, 41), (37, 37), (50, 50), (33, 80), (48, 44)]  # (height, width)
@@ -33,7 +34,7 @@ def pairs(folder: Path) -> Any:
 
 
 def batches(pipeline: sp.Pipeline, **options: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(memory="256MiB", **options) as loader:
+    with pipeline.loader(memory="256MiB", mp_context=SERVER, **options) as loader:
         return [{name: np.array(field) for name, field in batch.items()} for batch in loader]
 
 
@@ -174,10 +175,10 @@ def test_a_run_goes_on_with_the_same_pictures(executor: Any, tmp_path: Path) -> 
     transforms = [sp.RandomResizedCrop(16), sp.RandomHorizontalFlip()]
     pipeline = sp.Pipeline(pairs(tmp_path)).shuffle(seed=1).map(*transforms).batch(2)
     whole = batches(pipeline, num_workers=2)
-    with pipeline.loader(memory="256MiB", num_workers=1, executor=executor) as loader:
+    with pipeline.loader(memory="256MiB", num_workers=1, executor=executor, mp_context=SERVER) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with pipeline.loader(memory="256MiB", num_workers=2, executor=executor) as loader:
+    with pipeline.loader(memory="256MiB", num_workers=2, executor=executor, mp_context=SERVER) as loader:
         loader.load_state_dict(state)
         rest = [{name: np.array(field) for name, field in batch.items()} for batch in loader]
     assert len(rest) == 2
@@ -197,7 +198,7 @@ def test_a_picture_of_another_size_is_a_bad_sample(executor: Any, tmp_path: Path
             batches(pipeline, executor=executor)
         assert raised.value.index == 2
         assert str(raised.value.path).endswith("right2.png")
-        with pipeline.on_error(sp.Replace(at_most=1)).loader(executor=executor) as loader:
+        with pipeline.on_error(sp.Replace(at_most=1)).loader(executor=executor, mp_context=SERVER) as loader:
             assert 2 not in next(iter(loader))["index"]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from preloaded import SERVER
 
 ROWS = 64
 SETTINGS: dict[str, Any] = {"memory": "1GiB", "num_workers": 1, "prefetch": 1}
@@ -54,7 +55,7 @@ def _pipeline(dataset: Squares) -> sp.Pipeline:
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 @pytest.mark.parametrize("kind", [Squares, Wider])
 def test_batches_are_those_of_one_sample_after_another(executor: str, kind: type[Squares]) -> None:
-    with _pipeline(kind()).loader(executor=executor, **SETTINGS) as loader:
+    with _pipeline(kind()).loader(executor=executor, mp_context=SERVER, **SETTINGS) as loader:
         for batch in loader:
             assert batch["square"].tolist() == (batch["index"] ** 2).tolist()
             assert batch["text"] == [f"{square}" for square in batch["square"]]
@@ -71,7 +72,7 @@ def test_no_sample_is_asked_for_alone_but_the_first() -> None:
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_bad_sample_is_named(executor: str) -> None:
     pipeline = _pipeline(Squares(frozenset([ROWS + 5])))
-    with pipeline.loader(executor=executor, **SETTINGS) as loader:
+    with pipeline.loader(executor=executor, mp_context=SERVER, **SETTINGS) as loader:
         batches = iter(loader)
         next(batches)
         with pytest.raises(sp.SampleError, match="no square of 69") as failed:
@@ -82,7 +83,7 @@ def test_a_bad_sample_is_named(executor: str) -> None:
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_bad_sample_is_replaced(executor: str) -> None:
     pipeline = _pipeline(Squares(frozenset([3, ROWS + 5]))).on_error(sp.Replace(at_most=5))
-    with pipeline.loader(executor=executor, **SETTINGS) as loader:
+    with pipeline.loader(executor=executor, mp_context=SERVER, **SETTINGS) as loader:
         squares = np.concatenate([batch["square"] for batch in loader])
         assert [bad.index for bad in loader.bad_samples] == [3, ROWS + 5]
     assert len(squares) == 10 * ROWS
