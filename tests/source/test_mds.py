@@ -17,6 +17,7 @@ from photos import age, encoded, picture
 from record_files import mds, mds_shard
 from standpipe.contracts import Encoded, check_source
 from standpipe.spec import ArraySpec, Listed
+from texts import check_texts
 
 PHOTOS = [encoded(picture(seed), quality=90) for seed in range(10)]
 COLUMNS = {
@@ -126,19 +127,7 @@ def test_batches_have_lists_of_texts(in_file: bool, folder: Path) -> None:
     if in_file:
         sp.build_index(source)
     pipeline = sp.Pipeline(source).shuffle(seed=7).map(sp.RandomResizedCrop(8)).batch(3)
-    assert "text: list of str" in pipeline.plan().explain()
-    found: list[list[tuple[list[int], list[str]]]] = []
-    for workers in ({"num_workers": 1}, {"num_workers": 3}, {"executor": "inline"}):
-        with pipeline.loader(memory="256MiB", **workers) as loader:  # type: ignore[arg-type]
-            found.append([(batch["index"].tolist(), batch["text"]) for batch in loader])
-    assert found[0] == found[1] == found[2]
-    assert all(texts == ["é" * index for index in indices] for indices, texts in found[0])
-    with pipeline.loader(num_workers=2, memory="256MiB") as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    with pipeline.loader(num_workers=1, memory="256MiB") as loader:
-        loader.load_state_dict(state)
-        assert [(batch["index"].tolist(), batch["text"]) for batch in loader] == found[0][1:]
+    check_texts(pipeline, "text", ["é" * number for number in range(len(PHOTOS))])
 
 
 def test_texts_go_to_collate_fn_and_to_torchs_fields(folder: Path) -> None:

@@ -15,6 +15,7 @@ from photos import encoded, picture
 from standpipe.contracts import check_source
 from standpipe.contracts.source import Files
 from standpipe.spec import Listed
+from texts import check_texts
 
 pa = pytest.importorskip("pyarrow")
 datasets = pytest.importorskip("datasets")
@@ -220,20 +221,7 @@ def test_texts_of_a_dataset_are_lists_of_its_batches(tmp_path: Path) -> None:
     dataset = captioned(tmp_path).shuffle(seed=3)
     captions = [text or "" for text in dataset["caption"]]
     pipeline = sp.Pipeline(sp.HuggingFace(dataset)).shuffle(seed=7).map(sp.RandomResizedCrop(8)).batch(7)
-    assert "caption: list of str" in pipeline.plan().explain()
-    found: list[list[Any]] = []
-    for workers in ({"num_workers": 1}, {"num_workers": 3}, {"executor": "inline"}):
-        with pipeline.loader(memory="256MiB", **workers) as loader:  # type: ignore[arg-type]
-            found.append([(batch["index"].tolist(), batch["caption"]) for batch in loader])
-    assert found[0] == found[1] == found[2]
-    for indices, texts in found[0]:
-        assert texts == [captions[index] for index in indices]
-    with pipeline.loader(num_workers=2, memory="256MiB") as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    with pipeline.loader(num_workers=1, memory="256MiB") as loader:
-        loader.load_state_dict(state)
-        assert [(batch["index"].tolist(), batch["caption"]) for batch in loader] == found[0][1:]
+    check_texts(pipeline, "caption", captions)
 
 
 def test_the_digest_is_of_texts_too(tmp_path: Path) -> None:
