@@ -107,7 +107,8 @@ def pack_shards(
     and instances. The path of a part of a file, as in TFRecord files, is its number in the source, such as
     ``000000042.jpg``. ``unpack_shards`` restores the files. WebDataset and other programs read the shards too. The
     shards' index has the columns, so that ``TarShards`` gives the same batches as the source, apart from texts;
-    ``TarShards(…, instances="json")`` reads boxes.
+    ``TarShards(…, instances="json")`` reads boxes. ``HuggingFace`` turns photos as their EXIF orientation says: with
+    the shards, ``decode(orientation="apply")`` does.
 
     If the call is interrupted or killed, the same call continues. It writes at most one shard again, and the shards
     have the same bytes as without the interruption.
@@ -186,8 +187,8 @@ def _check(source: OpenSource) -> None:
     encoded = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
     if encoded != ["image"] or [*located.files] != encoded or not isinstance(source, KnownHere):
         raise PlanError(
-            "only records of one image in a file, the field 'image', can be packed, and these have the fields "
-            f"{', '.join(source.fields)}"
+            "only records of one image in a file, or in a part of one, can be packed, and it must be the only encoded "
+            "field, 'image': use a source of files, such as ImageFolder, FileList, TFRecords or HuggingFace"
         )
 
 
