@@ -55,14 +55,20 @@ def blocks(page: Path) -> list[str]:
     return ["\n" * text.count("\n", 0, found.start(1)) + found[1] for found in BLOCK.finditer(text)]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(7)
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, made = np.random.default_rng(7), tmp_path_factory.mktemp("photos")
     for number in range(300):
         coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
-        path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number:03}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = made / ("cat", "dog")[number % 2] / f"{number:03}.jpg"
+        path.parent.mkdir(exist_ok=True)
         coarse.resize((96 + number % 7, 72 + number % 5)).save(path)
+    return made
+
+
+@pytest.fixture
+def folder(photos: Path, tmp_path: Path) -> Path:
+    shutil.copytree(photos, tmp_path / "photos")
     write_coco(tmp_path)
     write_shards(tmp_path)
     return tmp_path
