@@ -6,6 +6,7 @@ import contextlib
 import gc
 import queue
 import threading
+import time
 import weakref
 from itertools import chain
 from pathlib import Path
@@ -204,6 +205,17 @@ def test_a_dropped_loader_ends_its_threads() -> None:
     del loader
     assert gone() is None
     assert not set(threading.enumerate()) - before
+
+
+def test_a_loader_that_is_dropped_after_an_error_ends_its_threads() -> None:
+    table = sp.Pipeline(sp.Arrays(x=np.array([1.0, np.nan]))).batch(1).check_finite("x")
+    before = set(threading.enumerate())
+    with pytest.raises(sp.SampleError):
+        list(table.loader(memory=MEMORY, num_workers=1))
+    ends = time.monotonic() + WAIT_S
+    while set(threading.enumerate()) - before:  # one of them may be about to drop the error
+        assert time.monotonic() < ends
+        gc.collect()
 
 
 def test_what_a_closed_loader_says() -> None:

@@ -144,6 +144,8 @@ class Consumer:
             return None
         if (error := queue.ready[0].error) is not None:
             self._torn = True  # the next call tries again
+            # Else the queue would keep the error, and frames of its traceback a loader that nobody uses any more.
+            queue.ready[0] = replace(queue.ready[0], error=None)
             raise error
         return queue.ready[0]
 
