@@ -47,6 +47,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "RandomHorizontalFlip": (*WHOLE, sp.RandomHorizontalFlip(p=1)),
     "RandomVerticalFlip": (*WHOLE, sp.RandomVerticalFlip(p=1)),
     "ColorJitter": (*WHOLE, sp.ColorJitter(0.4, 0.4, 0.4, 0.2)),
+    "RandomHSV": (*WHOLE, sp.RandomHSV(0.1, 0.9, 0.5)),
     "RandomGrayscale": (*WHOLE, sp.RandomGrayscale(p=1)),
     "RandomInvert": (*WHOLE, sp.RandomInvert(p=1)),
     "RandomPosterize": (*WHOLE, sp.RandomPosterize(2, p=1)),

@@ -98,7 +98,7 @@ GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
 
 // Interpolation, and the colour outside.
 void set_sampling(std::vector<double>& numbers, size_t at, bool is_mask, Draws& draws) {
-    numbers[at] = is_mask ? kNearest : draws.below(3);
+    numbers[at] = is_mask ? kNearest : draws.below(5);
     for (size_t i = 1; i <= kMostChannels; ++i) numbers[at + i] = any_level(draws, is_mask);
 }
 
@@ -120,7 +120,7 @@ void set_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
     for (const size_t i : {2, 5})
         n[i] = seldom(draws, 2) ? std::floor(draws.uniform(-most, most)) : draws.uniform(-most, most);
     for (size_t i = 6; i < 10; ++i) n[i] = any_level(draws, is_mask);
-    n[10] = is_mask ? kNearest : draws.below(3);
+    n[10] = is_mask ? kNearest : draws.below(5);
 }
 
 void set_random_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
@@ -149,7 +149,7 @@ void set_level(std::vector<double>& n, bool is_mask, Draws& draws) {
 std::vector<double> any_parameters(const PixelKind& kind, bool is_mask, Draws& draws) {
     const std::string_view name = kind.name;
     std::vector<double> n(kind.parameters);
-    for (double& each : n) each = draws.uniform(0, 3);
+    for (double& each : n) each = draws.uniform(0, name == "hsv" ? 1 : 3);
     if (name == "affine") set_affine(n, is_mask, draws);
     else if (name == "random_affine") set_random_affine(n, is_mask, draws);
     else if (name == "level") set_level(n, is_mask, draws);

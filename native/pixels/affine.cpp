@@ -150,8 +150,7 @@ namespace {
 // the interpolation.
 void move(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) noexcept {
     const std::span<const double> numbers(stage.parameters);
-    const auto sampling = static_cast<Sampling>(std::clamp(static_cast<int>(numbers[10]), 0, 2));
-    warp(canvas, numbers.first(6), sampling, colour_in(stage, 6), scratch);
+    warp(canvas, numbers.first(6), sampling_in(stage, 10), colour_in(stage, 6), scratch);
 }
 
 }  // namespace

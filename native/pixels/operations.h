@@ -30,11 +30,18 @@ size_t blur_bytes(const Pixels& form) noexcept;
 void move_nearest(Canvas& canvas, std::span<const double> matrix, const Colour& fill,
                   uint8_t* scratch) noexcept;
 
-enum class Sampling : uint8_t { nearest, bilinear, bicubic };
+// Pillow's three, and OpenCV's two in fixed point.
+enum class Sampling : uint8_t { nearest, bilinear, bicubic, fixed_nearest, fixed_bilinear };
+// Reads it from a stage's parameter `at`.
+Sampling sampling_in(const PixelStage& stage, size_t at) noexcept;
 
 // Image.transform by AFFINE with six numbers, or by PERSPECTIVE with eight. Likewise.
 void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept;
+// Warps as cv2.warpAffine and warpPerspective of OpenCV 4 do with WARP_INVERSE_MAP, in fixed point. `matrix`
+// is that of `warp`: half a pixel is taken off, since OpenCV's places are those of pixels' centres.
+void warp_fixed(Canvas& canvas, std::span<const double> matrix, bool interpolates, const Colour& fill,
+                uint8_t* scratch) noexcept;
 
 // The matrix of Image.rotate, about `x`, `y`.
 struct AffineMatrix {

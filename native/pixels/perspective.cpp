@@ -54,8 +54,7 @@ void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
     }
     std::array<double, 8> matrix{};
     if (!solved(rows, matrix)) return;  // corners on a line: pictures of one row or column
-    warp(canvas, matrix, static_cast<Sampling>(std::clamp(static_cast<int>(n[1]), 0, 2)), colour_in(stage, 2),
-         scratch);
+    warp(canvas, matrix, sampling_in(stage, 1), colour_in(stage, 2), scratch);
 }
 
 }  // namespace

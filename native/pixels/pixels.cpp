@@ -5,15 +5,16 @@
 namespace standpipe {
 
 extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
-    kGrayscale, kHue, kInvert, kLevel, kPermute, kPerspective, kPillowBlur, kPosterize, kRandomAffine,
+    kGrayscale, kHsv, kHue, kInvert, kLevel, kPermute, kPerspective, kPillowBlur, kPosterize, kRandomAffine,
     kRotation, kSaturation, kSharpness, kSolarize;
 
 namespace {
 
-constexpr std::array kKinds{
-    &kAffine,    &kAutocontrast, &kBrightness, &kContrast,   &kEqualize,  &kFlip,        &kGaussianBlur,
-    &kGrayscale, &kHue,          &kInvert,     &kLevel,      &kPermute,   &kPerspective, &kPillowBlur,
-    &kPosterize, &kRandomAffine, &kRotation,   &kSaturation, &kSharpness, &kSolarize,    &kToGrey};
+constexpr std::array kKinds{&kAffine,    &kAutocontrast, &kBrightness, &kContrast,    &kEqualize,
+                            &kFlip,      &kGaussianBlur, &kGrayscale,  &kHsv,         &kHue,
+                            &kInvert,    &kLevel,        &kPermute,    &kPerspective, &kPillowBlur,
+                            &kPosterize, &kRandomAffine, &kRotation,   &kSaturation,  &kSharpness,
+                            &kSolarize,  &kToGrey};
 
 }  // namespace
 

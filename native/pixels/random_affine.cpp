@@ -16,9 +16,7 @@ struct Numbers {
     size_t at;  // of the interpolation, the colour outside, whether there is a centre, and its x and y
     const std::vector<double>& all = stage.parameters;
 
-    Sampling sampling() const noexcept {
-        return static_cast<Sampling>(std::clamp(static_cast<int>(all[at]), 0, 2));
-    }
+    Sampling sampling() const noexcept { return sampling_in(stage, at); }
     Colour fill() const noexcept { return colour_in(stage, at + 1); }
     double x(int width) const noexcept { return all[at + 5] != 0 ? all[at + 6] : width / 2.0; }
     double y(int height) const noexcept { return all[at + 5] != 0 ? all[at + 7] : height / 2.0; }

@@ -103,12 +103,18 @@ Move inverse(std::span<const double> m, const Canvas& canvas) noexcept {
 
 }  // namespace
 
+Sampling sampling_in(const PixelStage& stage, size_t at) noexcept {
+    return static_cast<Sampling>(std::clamp(static_cast<int>(stage.parameters[at]), 0, 4));
+}
+
 void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept {
     if (canvas.moves()) {
         canvas.moves()->push_back(inverse(matrix, canvas));
         return;
     }
+    if (sampling >= Sampling::fixed_nearest)
+        return warp_fixed(canvas, matrix, sampling == Sampling::fixed_bilinear, fill, scratch);
     if (sampling == Sampling::nearest && matrix.size() < 8)
         return move_nearest(canvas, matrix, fill, scratch);
     const Pixels pixels = canvas.pixels();
@@ -118,7 +124,7 @@ void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, con
         switch (sampling) {
             case Sampling::nearest: return warp_by(pixels, matrix, fill, from, nearest<channels>);
             case Sampling::bilinear: return warp_by(pixels, matrix, fill, from, bilinear<channels>);
-            case Sampling::bicubic: return warp_by(pixels, matrix, fill, from, bicubic<channels>);
+            default: return warp_by(pixels, matrix, fill, from, bicubic<channels>);
         }
     });
 }

@@ -43,6 +43,22 @@ struct HorizontalPass {
     const int32_t* split;
 };
 
+// A picture whose pixels a warp interpolates: (height, width, channels) bytes.
+struct WarpSource {
+    const uint8_t* pixels;
+    int height, width, channels;
+    const uint8_t* fill;  // a pixel: the colour of all places outside
+};
+
+inline constexpr int kPlaceBits = 5;  // after the point, of coordinates in pixels
+
+// The gains of RandomHSV. Saturation and value: multiples of 2^-15 up to 2, so that products with bytes are
+// exact.
+struct HsvGains {
+    float turn;  // 0 to 179, an integer: of 180
+    float saturation, value;
+};
+
 struct Kernels {
     const char* name;
     bool splits;  // whether `horizontal` reads HorizontalPass::split
@@ -74,6 +90,15 @@ struct Kernels {
     // blended with the byte itself, in float and truncated. `factor` is at most 10^6 either way.
     void (*sharpen)(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
                     float factor, uint8_t* out) noexcept;
+    // The pixels at `count` places, x[i] and y[i] in 1/32 pixels from the first pixel's centre, as OpenCV
+    // interpolates them: four neighbours with weights of 10 bits, and the sum rounded. Places are at most
+    // 2^26 either way. It writes nothing behind the pixels.
+    void (*interpolate)(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
+                        uint8_t* out) noexcept;
+    // Turns the hues of `count` RGB pixels, in place, and multiplies saturation and value: OpenCV's
+    // conversion to 8-bit HSV, products truncated and at most 255, and its conversion back, without fused
+    // multiplications.
+    void (*gain_hsv)(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
 };
 
 // The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
@@ -87,6 +112,9 @@ void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int tap
                       uint8_t* out) noexcept;
 void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
                     float factor, uint8_t* out) noexcept;
+void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
+                        uint8_t* out) noexcept;
+void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
 
 extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kNeonKernels;
 

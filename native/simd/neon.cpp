@@ -153,6 +153,8 @@ constinit const Kernels kNeonKernels{"neon",
                                      scalar_look_up_f16,
                                      scalar_blur_across,
                                      scalar_blur_down,
-                                     scalar_sharpen};
+                                     scalar_sharpen,
+                                     scalar_interpolate,
+                                     scalar_gain_hsv};
 
 }  // namespace standpipe

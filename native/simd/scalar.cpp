@@ -1,4 +1,5 @@
 #include "simd/channels.h"
+#include "simd/hsv.h"
 #include "simd/kernels.h"
 
 namespace standpipe {
@@ -81,7 +82,48 @@ void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
     }
 }
 
+template <size_t channels>
+void interpolate_pixel(const WarpSource& from, int32_t x, int32_t y, uint8_t* out) noexcept {
+    constexpr int kOne = 1 << kPlaceBits;
+    const int left = x >> kPlaceBits, top = y >> kPlaceBits;
+    const uint8_t* corners[4] = {from.fill, from.fill, from.fill, from.fill};
+    if (left >= -1 && left < from.width && top >= -1 && top < from.height) {
+        for (int i = 0; i < 4; ++i) {
+            const int column = left + i % 2, row = top + i / 2;
+            if (column < 0 || column >= from.width || row < 0 || row >= from.height) continue;
+            const auto place =
+                static_cast<size_t>(row) * static_cast<size_t>(from.width) + static_cast<size_t>(column);
+            corners[i] = from.pixels + channels * place;
+        }
+    }
+    const int right = x & (kOne - 1), low = y & (kOne - 1);
+    for (size_t c = 0; c < channels; ++c) {
+        const int above = corners[0][c] * (kOne - right) + corners[1][c] * right,
+                  below = corners[2][c] * (kOne - right) + corners[3][c] * right;
+        out[c] =
+            static_cast<uint8_t>((above * (kOne - low) + below * low + kOne * kOne / 2) >> (2 * kPlaceBits));
+    }
+}
+
 }  // namespace
+
+void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
+                        uint8_t* out) noexcept {
+    with_channels(from.channels, [&](auto channels) {
+        for (int i = 0; i < count; ++i, out += channels) interpolate_pixel<channels>(from, x[i], y[i], out);
+    });
+}
+
+void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
+    using Lanes = HsvLanes<Fours>;
+    in_groups<Lanes::kPixels>(rgb, count, [&](uint8_t* pixels) {
+        Lanes::Floats channels[3] = {};
+        for (size_t i = 0; i < 3 * Lanes::kPixels; ++i) channels[i % 3][i / 3] = pixels[i];
+        Lanes::change(channels[0], channels[1], channels[2], gains);
+        for (size_t i = 0; i < 3 * Lanes::kPixels; ++i)
+            pixels[i] = static_cast<uint8_t>(channels[i % 3][i / 3]);
+    });
+}
 
 void scalar_separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept {
     with_channels(channels, [&](auto count) {
@@ -126,6 +168,7 @@ constinit const Kernels kScalarKernels{"scalar",           false,
                                        scalar_separate,    scalar_to_grey,
                                        scalar_look_up_f32, scalar_look_up_f16,
                                        scalar_blur_across, scalar_blur_down,
-                                       scalar_sharpen};
+                                       scalar_sharpen,     scalar_interpolate,
+                                       scalar_gain_hsv};
 
 }  // namespace standpipe

@@ -125,6 +125,7 @@ from standpipe.transform.pixels.color import (
     RandomAutocontrast as RandomAutocontrast,
     RandomEqualize as RandomEqualize,
     RandomGrayscale as RandomGrayscale,
+    RandomHSV as RandomHSV,
     RandomInvert as RandomInvert,
     RandomPhotometricDistort as RandomPhotometricDistort,
     RandomPosterize as RandomPosterize,

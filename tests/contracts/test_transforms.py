@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
@@ -255,6 +256,13 @@ def blurred(image: Picture) -> Picture:
     return F.gaussian_blur(image, [3, 3], [1.3, 1.3])
 
 
+def there_and_back(image: Picture) -> UInt8Array:
+    """Convert an image to OpenCV's 8-bit HSV and back, which changes levels by a few."""
+    return np.asarray(
+        cv2.cvtColor(cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2HSV), cv2.COLOR_HSV2RGB), np.uint8
+    )
+
+
 def turned(image: Picture, by: float) -> Picture:
     return F.rotate(image, by, BILINEAR, False, None, list(FILL))
 
@@ -313,6 +321,7 @@ CONTRACTS = [
         for name, (factor, kind) in JITTERS.items()
     ),
     Contract(sp.ColorJitter(hue=(0.2, 0.2)), one(lambda image: F.adjust_hue(image, 0.2))),
+    Contract(sp.RandomHSV(0, 0, 0), one(there_and_back), levels=1),
     Contract(sp.GaussianBlur(3, 1.3), one(blurred), fixed=True, least=2, levels=1, every=4),
     Contract(sp.PillowGaussianBlur(1.3), one(lambda image: image.filter(ImageFilter.GaussianBlur(1.3)))),
     Contract(sp.RandomRotation((33, 33), "bilinear", fill=FILL), one(lambda image: turned(image, 33))),

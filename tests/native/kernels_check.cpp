@@ -173,6 +173,39 @@ void check_separate(const Kernels& kernels, Draws& draws) {
 }
 
 // Checks grey levels, also in place, as JPEGs are converted.
+void check_interpolate(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kRows; ++i) {
+        const int height = between(draws, 1, 40), width = between(draws, 1, 40),
+                  channels = between(draws, 1, 4);
+        const int count = between(draws, 0, 70), most = draws.below(8) ? 48 : 1 << 20;
+        const auto pixels = random_bytes(draws, static_cast<size_t>(height * width * channels));
+        const auto fill = random_bytes(draws, kMostChannels);
+        std::vector<int32_t> x(static_cast<size_t>(count)), y(x.size());
+        for (auto* places : {&x, &y})
+            for (int32_t& place : *places) place = between(draws, -32 * most / 8, 32 * most);
+        const WarpSource from{pixels.data(), height, width, channels, fill.data()};
+        Output want(static_cast<size_t>(count * channels), 0), got = want;
+        kScalarKernels.interpolate(from, x.data(), y.data(), count, want.all.data());
+        kernels.interpolate(from, x.data(), y.data(), count, got.all.data());
+        got.expect(want, kernels.name, "interpolate, " + std::to_string(channels) + " channels");
+    }
+}
+
+void check_gain_hsv(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kRows; ++i) {
+        const auto count = static_cast<size_t>(between(draws, 0, 200));
+        const auto factor = [&] { return static_cast<float>(draws.below(65537)) * 0x1p-15F; };
+        const HsvGains gains{static_cast<float>(draws.below(180)), factor(), factor()};
+        const auto rgb = random_bytes(draws, 3 * count);
+        Output want(3 * count, 0);
+        std::copy(rgb.begin(), rgb.end(), want.all.begin());
+        Output got = want;
+        kScalarKernels.gain_hsv(want.all.data(), count, gains);
+        kernels.gain_hsv(got.all.data(), count, gains);
+        got.expect(want, kernels.name, "gain_hsv");
+    }
+}
+
 void check_to_grey(const Kernels& kernels, Draws& draws) {
     for (int width = 1; width <= kWidths; ++width) {
         const auto count = static_cast<size_t>(width);
@@ -240,6 +273,8 @@ void check(const Kernels& kernels) {
     check_vertical(kernels, draws);
     check_separate(kernels, draws);
     check_to_grey(kernels, draws);
+    check_interpolate(kernels, draws);
+    check_gain_hsv(kernels, draws);
     check_channels(kernels, draws);
     check_look_up<float>(kernels, draws, &Kernels::look_up_f32);
     check_look_up<uint16_t>(kernels, draws, &Kernels::look_up_f16);

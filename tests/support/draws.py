@@ -43,6 +43,7 @@ KINDS = {  # the upper half of an op's number; the lower half is its place
     sp.RandomPhotometricDistort: 53,
     sp.RandomIoUCrop: 54,
     sp.RandomSizeCrop: 55,
+    sp.RandomHSV: 56,
 }
 FILTER_KIND = 45  # of the random filter of RandomResizedCrop
 
@@ -143,3 +144,25 @@ def mirrors(flip: RandomHorizontalFlip, draws: Draws) -> bool:
 
 
 Geometric = RandomResizedCrop | Resize | CenterCrop | RandomHorizontalFlip
+
+
+def affine_of(
+    draws: Draws, height: int, width: int, scales: tuple[float, float] = (0.5, 2.0)
+) -> dict[str, object]:
+    """Return the parameters of RandomAffine(30, (0.2, 0.3), scales, (-20, 20, -5, 10)), in torchvision's order."""
+    angle = draws.uniform(-30, 30)
+    translate = tuple(
+        round(draws.uniform(-part * side, part * side)) for part, side in ((0.2, width), (0.3, height))
+    )
+    scale, shear = draws.uniform(*scales), (draws.uniform(-20, 20), draws.uniform(-5, 10))
+    return {"angle": angle, "translate": translate, "scale": scale, "shear": shear}
+
+
+def corners(draws: Draws, height: int, width: int, scale: float) -> list[list[int]]:
+    """Return the corners to which RandomPerspective(scale) moves those of an image."""
+    across, down = int(scale * (width // 2)) + 1, int(scale * (height // 2)) + 1
+    found = []
+    for right, low in ((0, 0), (1, 0), (1, 1), (0, 1)):
+        x = draws.below(across) + right * (width - across)
+        found.append([x, draws.below(down) + low * (height - down)])
+    return found

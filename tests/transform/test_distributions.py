@@ -46,6 +46,7 @@ COMPARED: dict[type, str] = {
     sp.RandomEqualize: CHOICES,
     sp.RandomGrayscale: CHOICES,
     sp.ColorJitter: f"{HERE}; its order: {CHOICES}",
+    sp.RandomHSV: "test_opencv_pixels.py, bit for bit",
     sp.GaussianBlur: HERE,
     sp.PillowGaussianBlur: "test_pillow_blur.py, bit for bit",
     sp.RandomVerticalFlip: CHOICES,

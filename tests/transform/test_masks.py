@@ -150,6 +150,7 @@ def test_colours_leave_masks_alone_and_masks_leave_images_alone(tmp_path: Path) 
     files = painted_files(tmp_path)
     colours = [
         sp.ColorJitter(0.5, 0.5, 0.5, 0.2),
+        sp.RandomHSV(0.1, 0.5, 0.5),
         sp.RandomSolarize(100, p=1.0),
         sp.GaussianBlur(3),
         sp.Normalize(),

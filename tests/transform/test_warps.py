@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from draws import Draws, Sample
+from draws import Sample, affine_of, corners
 from jpegs import kinds
 from reference import decoded, delivered, explain_difference, in_order, listed
 from standpipe.spec import UInt8Array
@@ -74,16 +74,6 @@ def test_places_between_two_pixels_go_where_pillow_has_them(interpolation: Any, 
                 assert explain_difference(row, np.asarray(wanted)) == "", (size, angle)
 
 
-def affine_of(draws: Draws, height: int, width: int) -> dict[str, Any]:
-    """The parameters, in torchvision's order."""
-    angle = draws.uniform(-30, 30)
-    translate = tuple(
-        round(draws.uniform(-part * side, part * side)) for part, side in ((0.2, width), (0.3, height))
-    )
-    scale, shear = draws.uniform(0.5, 2.0), (draws.uniform(-20, 20), draws.uniform(-5, 10))
-    return {"angle": angle, "translate": translate, "scale": scale, "shear": shear}
-
-
 @pytest.mark.parametrize("interpolation", MODES)
 def test_affine_warps_are_torchvisions(interpolation: Any) -> None:
     warp = sp.RandomAffine(30, (0.2, 0.3), (0.5, 2.0), (-20, 20, -5, 10), interpolation, FILL)
@@ -110,15 +100,6 @@ def test_a_shear_by_a_right_angle_leaves_almost_nothing() -> None:
     images = noise(3, 4, 33, 48, 3)
     for row in delivered(in_order(sp.Arrays(image=images), sp.RandomAffine(0, shear=(90, 90), fill=FILL))):
         assert np.count_nonzero((row != FILL).any(axis=-1)) <= 48
-
-
-def corners(draws: Draws, height: int, width: int, scale: float) -> list[list[int]]:
-    across, down = int(scale * (width // 2)) + 1, int(scale * (height // 2)) + 1
-    found = []
-    for right, low in ((0, 0), (1, 0), (1, 1), (0, 1)):
-        x = draws.below(across) + right * (width - across)
-        found.append([x, draws.below(down) + low * (height - down)])
-    return found
 
 
 @pytest.mark.parametrize("interpolation", MODES)

@@ -410,6 +410,62 @@ class RandomPhotometricDistort(AtRandom, PixelTransform):
         return _native.PixelStage.choice(op, 1.0, [0.5, 1.0], lists)
 
 
+@dataclass(frozen=True, slots=True)
+class RandomHSV(ColourTransform):
+    """Turn hues and multiply saturation and value at random, like ``RandomHSV`` of the YOLO family.
+
+    The image is converted to OpenCV's 8-bit HSV, changed, and converted back. Levels are those of OpenCV with its
+    vectors, except for fewer than 1 in 1,000, which differ by 1. OpenCV rounds the last pixels of a row, fewer than 64,
+    in another way, which changes levels by at most 1 too. Images of one channel stay as they are.
+
+    Parameters
+    ----------
+    hue : float, default 0.015
+        Largest turn, from 0 to 1: hues are turned by up to so many circles either way.
+    saturation : float, default 0.7
+        Largest change of the factor of saturation, from 0 to 1: factors are from 1 − saturation to 1 + saturation.
+    value : float, default 0.4
+        Likewise, of the value.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for a parameter outside [0, 1].
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos"))
+    >>> with photos.map(sp.CenterCrop(32), sp.RandomHSV()).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"].shape)
+    (4, 32, 32, 3)
+    """
+
+    draw_kind: ClassVar[int] = 56
+
+    hue: float = 0.015
+    saturation: float = 0.7
+    value: float = 0.4
+
+    @property
+    def is_random(self) -> bool:
+        """True unless all gains are 0."""
+        return any(self._gains)
+
+    @property
+    def _gains(self) -> list[float]:
+        return [self.hue, self.saturation, self.value]
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        for name, gain in zip(("hue", "saturation", "value"), self._gains, strict=True):
+            if not is_number(gain) or not 0 <= gain <= 1:
+                self.refuse(name, "a number from 0 to 1")
+
+    def stage(self, op: int, size: Size | None) -> _native.PixelStage:
+        """Return the native pass of this transform."""
+        return _native.PixelStage("hsv", op, 1.0, self._gains)
+
+
 def _ranges(transform: ColorJitter | RandomPhotometricDistort) -> dict[str, tuple[float, float]]:
     """Return (lowest, highest) of each change. Raises ``PlanError`` for an invalid range."""
     ranges = {

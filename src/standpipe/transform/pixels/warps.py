@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
@@ -13,6 +13,7 @@ from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolatio
 from standpipe.transform.pixels.window import Colour, colour_of
 
 Angles = float | tuple[float, float]
+PixelRule = Literal["pillow", "opencv"]
 
 MOST_DEGREES = 1e5
 MOST_SCALE = 1e4
@@ -26,16 +27,30 @@ class Warp(PixelTransform):
     interpolation: WarpInterpolation
     fill: int | Colour
     mask_fill: int
+    pixels: PixelRule
+
+    def __repr__(self) -> str:
+        """Return the constructor's call; ``pixels`` only if it isn't the default, so that digests stay as they were."""
+        this: Any = self  # a dataclass, as each transform is
+        shown = [
+            each.name
+            for each in fields(this)
+            if each.repr or (each.name == "pixels" and self.pixels != "pillow")
+        ]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def check(self) -> None:
-        """Raise ``PlanError`` for an invalid ``interpolation``, ``fill`` or ``mask_fill``."""
+        """Raise ``PlanError`` for an invalid ``interpolation``, ``fill``, ``mask_fill`` or ``pixels``."""
         self.check_choice("interpolation", get_args(WarpInterpolation))
+        self.check_choice("pixels", get_args(PixelRule))
         colour_of(type(self).__name__, self.fill)
         self.check_integer("mask_fill", 0, 255)
 
     @property
     def _sampling(self) -> list[float]:
-        return [INTERPOLATIONS.index(self.interpolation), *colour_of(type(self).__name__, self.fill)]
+        # Native code has OpenCV's two interpolations behind Pillow's three.
+        number = INTERPOLATIONS.index(self.interpolation) + (3 if self.pixels == "opencv" else 0)
+        return [number, *colour_of(type(self).__name__, self.fill)]
 
     def _range(self, name: str, value: object, *, least: float = -MOST_DEGREES) -> tuple[float, float]:
         """Return a range of angles in degrees; a number stands for (-number, number)."""
@@ -53,7 +68,7 @@ class Warp(PixelTransform):
         return [1, float(center[0]), float(center[1])]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RandomRotation(Warp):
     """Turn an image by a random angle, like ``torchvision.transforms.v2.RandomRotation``.
 
@@ -74,6 +89,8 @@ class RandomRotation(Warp):
         Level of all channels or of each, 0 to 255, of places outside the image.
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
+    pixels : str, default "pillow"
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
 
     Raises
     ------
@@ -96,6 +113,7 @@ class RandomRotation(Warp):
     center: tuple[float, float] | None = None
     fill: int | Colour = 0
     mask_fill: int = field(default=MASK_FILL, repr=False)
+    pixels: PixelRule = field(default="pillow", repr=False, kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -120,7 +138,7 @@ class RandomRotation(Warp):
         return _native.PixelStage("rotation", op, 1.0, numbers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RandomAffine(Warp):
     """Turn, move, scale and shear an image at random, like ``torchvision.transforms.v2.RandomAffine``.
 
@@ -147,6 +165,8 @@ class RandomAffine(Warp):
         Fixed point (x, y) in pixels from the upper left corner. Default: the centre.
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
+    pixels : str, default "pillow"
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
 
     Raises
     ------
@@ -172,6 +192,7 @@ class RandomAffine(Warp):
     fill: int | Colour = 0
     center: tuple[float, float] | None = None
     mask_fill: int = field(default=MASK_FILL, repr=False)
+    pixels: PixelRule = field(default="pillow", repr=False, kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
@@ -200,7 +221,7 @@ class RandomAffine(Warp):
         return _native.PixelStage("random_affine", op, 1.0, numbers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RandomPerspective(AtRandom, Warp):
     """Move the corners of an image inwards at random, like ``torchvision.transforms.v2.RandomPerspective``.
 
@@ -220,6 +241,8 @@ class RandomPerspective(AtRandom, Warp):
         Level of all channels or of each, 0 to 255, of places outside the image.
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
+    pixels : str, default "pillow"
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
 
     Raises
     ------
@@ -241,6 +264,7 @@ class RandomPerspective(AtRandom, Warp):
     interpolation: WarpInterpolation = "bilinear"
     fill: int | Colour = 0
     mask_fill: int = field(default=MASK_FILL, repr=False)
+    pixels: PixelRule = field(default="pillow", repr=False, kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
