@@ -117,11 +117,18 @@ void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t*
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
     using Lanes = HsvLanes<Fours>;
     in_groups<Lanes::kPixels>(rgb, count, [&](uint8_t* pixels) {
-        Lanes::Floats channels[3] = {};
-        for (size_t i = 0; i < 3 * Lanes::kPixels; ++i) channels[i % 3][i / 3] = pixels[i];
-        Lanes::change(channels[0], channels[1], channels[2], gains);
-        for (size_t i = 0; i < 3 * Lanes::kPixels; ++i)
-            pixels[i] = static_cast<uint8_t>(channels[i % 3][i / 3]);
+        Lanes::Floats r{}, g{}, b{};
+        for (size_t i = 0; i < Lanes::kPixels; ++i) {
+            r[i] = pixels[3 * i];
+            g[i] = pixels[3 * i + 1];
+            b[i] = pixels[3 * i + 2];
+        }
+        Lanes::change(r, g, b, gains);
+        for (size_t i = 0; i < Lanes::kPixels; ++i) {
+            pixels[3 * i] = static_cast<uint8_t>(r[i]);
+            pixels[3 * i + 1] = static_cast<uint8_t>(g[i]);
+            pixels[3 * i + 2] = static_cast<uint8_t>(b[i]);
+        }
     });
 }
 

@@ -1,0 +1,111 @@
+// The x86-64 kernels of whole pictures, warps and colours: a part of x86.h.
+#pragma once
+
+#include <cstring>
+
+#include "simd/hsv.h"
+#include "simd/kernels.h"
+#include "simd/x86_vectors.h"
+
+namespace standpipe {
+namespace {
+
+// The weights of both rows, for bytes of them in turn, and of both columns, by the fraction of a place.
+struct PlaceWeights {
+    alignas(16) uint8_t rows[1 << kPlaceBits][16] = {};
+    alignas(16) int16_t columns[1 << kPlaceBits][8] = {};
+
+    constexpr PlaceWeights() {
+        for (int fraction = 0; fraction < 1 << kPlaceBits; ++fraction)
+            for (int i = 0; i < 16; ++i) {
+                const int weight = i % 2 ? fraction : (1 << kPlaceBits) - fraction;
+                rows[fraction][i] = static_cast<uint8_t>(weight);
+                columns[fraction][i / 2] =
+                    static_cast<int16_t>(i / 2 % 2 ? fraction : (1 << kPlaceBits) - fraction);
+            }
+    }
+};
+
+// Four RGB pixels whose neighbours are all inside. Eight bytes of a row have both of its neighbours, and so a
+// pixel more must be there.
+struct FourPlaces {
+    const WarpSource& from;
+    const __m128i most_left = _mm_set1_epi32(from.width - 3), most_top = _mm_set1_epi32(from.height - 2);
+
+    bool inside(const int32_t* x, const int32_t* y) const {
+        const __m128i left = _mm_srai_epi32(load(x), kPlaceBits), top = _mm_srai_epi32(load(y), kPlaceBits);
+        const __m128i negative = _mm_or_si128(_mm_or_si128(left, _mm_sub_epi32(most_left, left)),
+                                              _mm_or_si128(top, _mm_sub_epi32(most_top, top)));
+        return _mm_movemask_ps(_mm_castsi128_ps(negative)) == 0;
+    }
+    // A pixel as 32-bit lanes.
+    __m128i pixel(int32_t x, int32_t y) const {
+        static constexpr PlaceWeights weights;
+        // R0 and R0 below, R1 and R1 below, and the other channels likewise.
+        const __m128i pairs = _mm_setr_epi8(0, 8, 3, 11, 1, 9, 4, 12, 2, 10, 5, 13, -1, -1, -1, -1);
+        constexpr int kFraction = (1 << kPlaceBits) - 1;
+        const ptrdiff_t row = 3 * static_cast<ptrdiff_t>(from.width);
+        const uint8_t* const above =
+            from.pixels + (y >> kPlaceBits) * row + 3 * static_cast<ptrdiff_t>(x >> kPlaceBits);
+        const __m128i both =
+            _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(above)),
+                               _mm_loadl_epi64(reinterpret_cast<const __m128i*>(above + row)));
+        const __m128i columns =
+            _mm_maddubs_epi16(_mm_shuffle_epi8(both, pairs), load(weights.rows[y & kFraction]));
+        const __m128i sum = _mm_madd_epi16(columns, load(weights.columns[x & kFraction]));
+        return _mm_srli_epi32(_mm_add_epi32(sum, _mm_set1_epi32(1 << (2 * kPlaceBits - 1))), 2 * kPlaceBits);
+    }
+};
+
+// Three bytes of each 32-bit lane, one after another.
+inline void store_pixels(uint8_t* to, __m128i packed) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
+    const int32_t last = _mm_extract_epi32(packed, 2);
+    std::memcpy(to + 8, &last, sizeof last);
+}
+
+void interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
+                 uint8_t* out) noexcept {
+    if (from.channels != 3) return scalar_interpolate(from, x, y, count, out);
+    const FourPlaces places{from};
+    const __m128i packed = load(Lanes<3>().packed);
+    int i = 0;
+    for (; i + 4 <= count; i += 4, out += 12) {
+        if (!places.inside(x + i, y + i)) {
+            scalar_interpolate(from, x + i, y + i, 4, out);
+            continue;
+        }
+        const auto pixel = [&](int k) { return places.pixel(x[i + k], y[i + k]); };
+        const __m128i bytes =
+            _mm_packus_epi16(_mm_packs_epi32(pixel(0), pixel(1)), _mm_packs_epi32(pixel(2), pixel(3)));
+        store_pixels(out, _mm_shuffle_epi8(bytes, packed));
+    }
+    scalar_interpolate(from, x + i, y + i, count - i, out);
+}
+
+void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
+    using Wide = HsvLanes<Eights>;
+    const __m256i packed =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+    in_groups<Wide::kPixels>(rgb, count, [&](uint8_t* pixels) {
+        // The second half has its pixels from byte 4 on.
+        const __m256i bytes = _mm256_set_m128i(load(pixels + 8), load(pixels));
+        const auto channel = [&](char c) {
+            const __m256i places = _mm256_setr_epi8(c, -1, -1, -1, c + 3, -1, -1, -1, c + 6, -1, -1, -1,
+                                                    c + 9, -1, -1, -1, c + 4, -1, -1, -1, c + 7, -1, -1, -1,
+                                                    c + 10, -1, -1, -1, c + 13, -1, -1, -1);
+            return reinterpret_cast<Wide::Floats>(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places)));
+        };
+        Wide::Floats r = channel(0), g = channel(1), b = channel(2);
+        Wide::change(r, g, b, gains);
+        const __m256i done = _mm256_or_si256(_mm256_cvttps_epi32(r),
+                                             _mm256_or_si256(_mm256_slli_epi32(_mm256_cvttps_epi32(g), 8),
+                                                             _mm256_slli_epi32(_mm256_cvttps_epi32(b), 16)));
+        const __m256i out = _mm256_shuffle_epi8(done, packed);
+        store_pixels(pixels, _mm256_castsi256_si128(out));
+        store_pixels(pixels + 12, _mm256_extracti128_si256(out, 1));
+    });
+}
+
+}  // namespace
+}  // namespace standpipe
