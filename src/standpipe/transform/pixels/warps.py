@@ -90,7 +90,7 @@ class RandomRotation(Warp):
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
     pixels : str, default "pillow"
-        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes a fifth of the time.
 
     Raises
     ------
@@ -166,7 +166,7 @@ class RandomAffine(Warp):
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
     pixels : str, default "pillow"
-        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes a fifth of the time.
 
     Raises
     ------
@@ -242,7 +242,7 @@ class RandomPerspective(AtRandom, Warp):
     mask_fill : int, default 255
         Class number of places outside the image in the field ``mask``, from 0 to 255.
     pixels : str, default "pillow"
-        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes an eighth of the time.
+        ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes a fifth of the time.
 
     Raises
     ------
