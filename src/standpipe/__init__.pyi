@@ -184,6 +184,9 @@ from standpipe.transform.python.mixing import (
     CutMix as CutMix,
     MixUp as MixUp,
 )
-from standpipe.transform.python.schedule import Schedule as Schedule
+from standpipe.transform.python.schedule import (
+    PerStep as PerStep,
+    Schedule as Schedule,
+)
 
 __version__: str

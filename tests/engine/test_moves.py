@@ -10,6 +10,7 @@ import pytest
 import standpipe as sp
 from painted import painted
 from standpipe.engine.moves import Tracer
+from standpipe.order import Cursor
 
 ROWS = 7
 
@@ -33,15 +34,15 @@ def tracer() -> Tracer:
 def test_rows_made_again_have_the_moves_of_their_attempt(tmp_path: Path) -> None:
     traces, source, positions = tracer(), painted(tmp_path, ROWS).open(), np.arange(ROWS)
     records = source.locate(np.arange(ROWS))
-    whole = traces.trace(1, records, positions, np.zeros(ROWS, np.int64))
+    whole = traces.trace(Cursor(1), records, positions, np.zeros(ROWS, np.int64))
     assert whole.moves["image"].shape[::2] == (ROWS, 12)
     assert (whole.moves["image"][:, 0, 9:11] == whole.sizes).all()
     assert (whole.moves["image"][:, -1, 9:11] == 32).all()
 
     rows, indices, attempts = np.array([1, 5]), np.array([6, 2]), np.array([1, 2])
-    again = traces.trace(1, source.locate(indices), positions[rows], attempts)
+    again = traces.trace(Cursor(1), source.locate(indices), positions[rows], attempts)
     present = np.array([0, 6, 2, 3, 4, 2, 6])
-    expected = traces.trace(1, source.locate(present), positions, np.array([0, 1, 0, 0, 0, 2, 0]))
+    expected = traces.trace(Cursor(1), source.locate(present), positions, np.array([0, 1, 0, 0, 0, 2, 0]))
     first = whole.moves["image"]
     assert (expected.sizes[rows] == again.sizes).all()
     assert (expected.moves["image"][rows] == again.moves["image"]).all()

@@ -117,7 +117,7 @@ def test_apply_turns_images_as_their_orientation_says() -> None:
 def test_schedules_are_refused() -> None:
     size = sp.Schedule({0: 8, 3: 16})
     pipeline = sp.Pipeline.from_dict({"version": 1}).map(sp.CenterCrop(size))
-    with pytest.raises(sp.PlanError, match=r"CenterCrop.* change by epoch. Give it one value instead"):
+    with pytest.raises(sp.PlanError, match=r"CenterCrop.* change by them. Give it one value instead"):
         pipeline.apply([picture(1)])
 
 

@@ -161,7 +161,11 @@ def test_what_native_code_does_once_stays_python_when_it_comes_twice(ending: lis
         ((sp.ToLayout("NHWC"),), {}, "it follows ToDtype or ToLayout"),
         ((sp.ToDtype("float16"),), {}, "it follows ToDtype or ToLayout"),
         ((sp.Views(a=[sp.CenterCrop(8)]),), {}, "it follows Views"),
-        ((sp.Normalize(sp.Schedule({0: MEAN, 2: STD})),), {}, "it follows Normalize with a Schedule"),
+        (
+            (sp.Normalize(sp.Schedule({0: MEAN, 2: STD})),),
+            {},
+            "it follows Normalize with a Schedule or PerStep",
+        ),
     ],
 )
 def test_where_pixels_would_differ_it_stays_python(before: Any, options: dict[str, Any], why: str) -> None:

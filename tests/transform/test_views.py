@@ -203,7 +203,7 @@ def test_digests_do_not_depend_on_workers_ranks_resumes_or_batch_size(photos: sp
         ([Views(a=CROP), Views(b=CROP)], "put Views into the list of each view"),
         ([sp.RandomHorizontalFlip(), Views(a=CROP)], "can't come before Views, as it is random"),
         ([sp.CenterCrop(30), sp.Normalize(), Views(a=[sp.CenterCrop(8)])], "must come before Normalize"),
-        ([Views(a=[sp.CenterCrop(sp.Schedule({0: 8}))])], "leave Schedule out"),
+        ([Views(a=[sp.CenterCrop(sp.Schedule({0: 8}))])], "Leave Schedule and PerStep out"),
         ([Views(label=CROP)], "'label' already; give the view another name"),
         ([Views(index=CROP)], "'index'"),
     ],

@@ -13,6 +13,7 @@ from standpipe.engine.moves import Traced
 from standpipe.spec import AnyArray, Int64Array
 
 if TYPE_CHECKING:
+    from standpipe.order import Cursor
     from standpipe.plan.plan import Plan
 
 
@@ -33,9 +34,9 @@ class Canvases:
     too_large: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, epoch: int, traced: Traced | None) -> Canvases:
+    def of(cls, plan: Plan, at: Cursor, traced: Traced | None) -> Canvases:
         """Return the places for rows whose sizes are known; none if the plan's kernel doesn't pad."""
-        kernel = plan.samples_at(epoch).kernel
+        kernel = plan.samples_at(at).kernel
         if traced is None or kernel is None:
             return NO_CANVASES
         canvases, shapes, lengths = {}, dict[str, Shape](), {}

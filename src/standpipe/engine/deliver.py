@@ -117,10 +117,10 @@ class Delivery:
         plan = self._plan
         if not plan.samples.mixings:
             return ()
-        return tuple(mixing_choices(plan, filled.at.epoch, filled.position, filled.rows))
+        return tuple(mixing_choices(plan, filled.at, filled.position, filled.rows))
 
     def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
-        layout = self._plan.layout_at(filled.at.epoch)
+        layout = self._plan.layout_at(filled.at)
         batch = {
             **layout.views(memory, filled.rows),
             **layout.shaped(memory, filled.shapes),

@@ -71,7 +71,7 @@ class Filler:
 
         def begun() -> Filling:
             old = batch_records.assignment
-            views = self._views(slot, at.epoch, old.records.index, batch_records.valid)
+            views = self._views(slot, at, old.records.index, batch_records.valid)
             assignment = batch_records.move(replace(old, slot=slot, views=views), failure)
             job = self._workers.begin(assignment, self._ring)
             return Filling(slot, at, filling.rows, batch_records, job)
@@ -105,7 +105,7 @@ class Filler:
             places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = located(plan, drawn.indices)
-        views = self._views(slot, at.epoch, drawn.indices, drawn.valid)
+        views = self._views(slot, at, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
         batch_records.trace(records)
@@ -129,7 +129,7 @@ class Filler:
             more, failures = put_instances(plan, batch_records.assignment, self._ring.view(slot))
             shapes |= more
         if self._mixes and not failures:
-            layout = plan.layout_at(filling.at.epoch)
+            layout = plan.layout_at(filling.at)
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))
         if failures or not complete:
             self._count(failures)
@@ -161,10 +161,10 @@ class Filler:
         self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
 
     def _views(
-        self, slot: int, epoch: int, indices: Int64Array, valid: NDArray[np.bool_]
+        self, slot: int, at: Cursor, indices: Int64Array, valid: NDArray[np.bool_]
     ) -> dict[str, AnyArray]:
-        """Return views of a slot's fields in the shapes of an epoch, with ``index`` and ``valid`` written."""
-        views = self._queue.plan.layout_at(epoch).views(self._ring.view(slot), len(indices))
+        """Return views of a slot's fields in the shapes of a step, with ``index`` and ``valid`` written."""
+        views = self._queue.plan.layout_at(at).views(self._ring.view(slot), len(indices))
         views["index"][...] = indices
         if "valid" in views:
             views["valid"][...] = valid

@@ -41,8 +41,8 @@ def put_instances(
 
     Return the shapes of fields that differ from batch to batch, and the rows whose instances don't fit.
     """
-    form, traced, epoch = plan.batch.instances, assignment.traced, assignment.at.epoch
-    how = plan.samples_at(epoch).instances
+    form, traced, at = plan.batch.instances, assignment.traced, assignment.at
+    how = plan.samples_at(at).instances
     if form is None or traced is None or how is None:
         return {}, []
     try:
@@ -50,7 +50,7 @@ def put_instances(
     except SlotOverflow as error:
         return {}, [Failure(error.row, "batch", error.reason)]
     shapes = {name: values[name].shape for name in form.regions}
-    fields = {**assignment.views, **plan.layout_at(epoch).shaped(slot, shapes)}
+    fields = {**assignment.views, **plan.layout_at(at).shaped(slot, shapes)}
     for name, value in values.items():
         fields[name][...] = value
     return shapes, []

@@ -10,20 +10,21 @@ from standpipe import _native
 from standpipe.contracts import Mix
 from standpipe.engine.python.calls import said
 from standpipe.engine.workers import Failure
+from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
 from standpipe.transform import BATCH_OP
 
 
-def mixing_choices(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
+def mixing_choices(plan: Plan, at: Cursor, position: int, rows: int) -> Iterator[Mix]:
     """Yield the random choices of each mixing for a batch.
 
-    The batch has ``rows`` rows; its first row is at ``position`` of the epoch.
+    The batch is that at a cursor, and has ``rows`` rows; its first row is at ``position`` of the epoch.
     """
-    finish = plan.samples_at(epoch).finish
-    image = plan.layout_at(epoch).fields["image"] if finish is None else finish.output
+    finish = plan.samples_at(at).finish
+    image = plan.layout_at(at).fields["image"] if finish is None else finish.output
     for number, mixing in enumerate(plan.samples.mixings):
-        key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)
+        key = _native.sample_key(plan.pipeline.seed, at.epoch, position, 0, BATCH_OP + number)
         rng = np.random.Generator(np.random.Philox(key=key))
         yield mixing.draw(rng, (rows, *image.shape), image.dtype)
 

@@ -18,6 +18,7 @@ from standpipe.transform.instances import moved_boxes
 
 if TYPE_CHECKING:
     from standpipe import _native
+    from standpipe.order import Cursor
     from standpipe.plan.parts import SamplePlan
     from standpipe.plan.plan import Plan
 
@@ -51,15 +52,15 @@ class Traced:
 class Tracer:
     """Repeats what native kernels draw for an image, without the image. Any thread may use it.
 
-    kernels  those that make an image, in order, for each segment of epochs
-    segment  the segment of an epoch
+    kernels  those that make an image, in order, for each segment
+    segment  returns the segment of the step at a cursor
     """
 
     def __init__(
         self,
         pipeline: Description,
         kernels: Sequence[Sequence[NativeKernel]],
-        segment: Callable[[int], int] = lambda _: 0,
+        segment: Callable[[Cursor], int] = lambda _: 0,
     ) -> None:
         self._seed, self._segment = pipeline.seed, segment
         self._kernels = [[(kernel, kernel.compile(pipeline.decoding)) for kernel in each] for each in kernels]
@@ -76,17 +77,18 @@ class Tracer:
         """True if boxes decide crops of the images."""
         return any(program.windows for kernels in self._kernels for _, program in kernels)
 
-    def trace(self, epoch: int, records: Records, positions: Int64Array, attempts: Int64Array) -> Traced:
+    def trace(self, at: Cursor, records: Records, positions: Int64Array, attempts: Int64Array) -> Traced:
         """Return the moves of rows that are made from ``records``, and their instances.
 
+        at         the cursor of their step
         positions  (rows,) positions in the epoch's global order
         attempts   (rows,) 0; 1 and more for a record that replaces a bad one
         """
         assert records.sizes is not None
         done = unmoved(records.sizes)
-        for kernel, program in self._kernels[self._segment(epoch)]:
+        for kernel, program in self._kernels[self._segment(at)]:
             boxes = _boxes_after(done, records) if program.windows else None
-            moves, windows = traced(kernel, program, done, (self._seed, epoch, positions, attempts), boxes)
+            moves, windows = traced(kernel, program, done, (self._seed, at.epoch, positions, attempts), boxes)
             done = moves[kernel.image.field]  # the only output in front of a cache
         return Traced(records.sizes, moves, records.ragged, windows, boxes)
 

@@ -55,7 +55,7 @@ class BatchRecords:
     def placed(self) -> Assignment:
         """Return the first assignment with the places of its rows, without pictures that are too large for them."""
         first = self.assignment
-        return self._place(Canvases.of(self.plan, first.at.epoch, first.traced))
+        return self._place(Canvases.of(self.plan, first.at, first.traced))
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
         """Return an assignment that makes the batch again in another slot, without the failed row.
@@ -77,7 +77,7 @@ class BatchRecords:
         """
         if self.tracer is not None and records.sizes is not None:
             at, positions = self.assignment.at, self.assignment.positions
-            traced = self.tracer.trace(at.epoch, records, positions, self._attempts)
+            traced = self.tracer.trace(at, records, positions, self._attempts)
             self.assignment = replace(self.assignment, traced=traced)
 
     def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
@@ -113,7 +113,7 @@ class BatchRecords:
         self._left_out, old = frozenset(), self.assignment.canvases
         self.assignment.views["index"][...] = indices
         self.trace(self.records)
-        canvases = Canvases.of(self.plan, self.assignment.at.epoch, self.assignment.traced)
+        canvases = Canvases.of(self.plan, self.assignment.at, self.assignment.traced)
         if old is not None and canvases.shapes != old.shapes:
             rows = np.arange(len(indices))
         new = self._place(canvases)

@@ -236,6 +236,7 @@ class RowKey:
 class PartOfRows:
     """Some rows of a batch, in the form that is sent to a worker process.
 
+    segment     number of the plan's segment
     indices     (rows) record numbers
     positions   (rows) positions in the epoch's global order
     attempts    (rows) 0; 1 and more for a record that replaces a bad one
@@ -243,6 +244,7 @@ class PartOfRows:
     """
 
     epoch: int
+    segment: int
     indices: list[int]
     positions: Sequence[int]
     attempts: list[int]
@@ -255,6 +257,7 @@ class PartOfRows:
         inputs = None if self.inputs.empty else self.inputs
         return _unpickled, (
             self.epoch,
+            self.segment,
             struct.pack(f"{count}q", *self.indices),
             self.positions,
             attempts,
@@ -263,11 +266,17 @@ class PartOfRows:
 
 
 def _unpickled(
-    epoch: int, indices: bytes, positions: Sequence[int], attempts: list[int] | int, inputs: Inputs | None
+    epoch: int,
+    segment: int,
+    indices: bytes,
+    positions: Sequence[int],
+    attempts: list[int] | int,
+    inputs: Inputs | None,
 ) -> PartOfRows:
     """Return the rows that ``PartOfRows.__reduce__`` has described; ``attempts``: a number of zeros, or all."""
     return PartOfRows(
         epoch,
+        segment,
         memoryview(indices).cast("q").tolist(),
         positions,
         [0] * attempts if isinstance(attempts, int) else attempts,

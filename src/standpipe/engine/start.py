@@ -112,19 +112,19 @@ def _measured_in_threads(
     side = _native.SideArena(plan.memory.forecast.side)
     with contextlib.closing(Supplies.of(setup, side, kept=kept)) as supplies:
 
-        def measure(key: RowKey, inputs: Inputs, epoch: int) -> Measured:
+        def measure(key: RowKey, inputs: Inputs, segment: int) -> Measured:
             if plan.pool.executor is Executor.THREAD:
                 maker = SampleMaker(setup, supplies, catches=BaseException)
-                return _measured_aside(maker, watch, key, inputs, epoch)
+                return _measured_aside(maker, watch, key, inputs, segment)
             maker = SampleMaker(setup, supplies)
             with OwnTask(watch, record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
-                return maker.measure(key, inputs, epoch)
+                return maker.measure(key, inputs, segment)
 
         return measured_by(plan, at, measure, watch)
 
 
-def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs, epoch: int) -> Measured:
-    """Make a sample by the program of an epoch in a separate thread, and return its measurement or its failure.
+def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs, segment: int) -> Measured:
+    """Make a sample by the program of a segment in a separate thread, and return its measurement or its failure.
 
     If the thread hangs, the watchdog reports that, and the thread is left behind.
     """
@@ -132,7 +132,7 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
 
     def measure() -> None:
         try:
-            answer = maker.measure(key, inputs, epoch)
+            answer = maker.measure(key, inputs, segment)
         except BaseException as error:
             answer = unforeseen(0, error)
         answers.put(answer)

@@ -71,11 +71,7 @@ def worker_setup_of(plan: Plan) -> WorkerSetup:
         initializer=plan.options.initializer,
         instances=plan.batch.instances.columns if plan.batch.instances and plan.samples.python else {},
         box_form=box_form(plan.samples.python),
-        segments=tuple(
-            (each.first_epoch, each.samples.program)
-            for each in plan.segments
-            if each.samples.program is not None
-        ),
+        segments=tuple(each.samples.program for each in plan.segments if each.samples.program is not None),
     )
 
 
@@ -99,10 +95,10 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
 def measured_by(
     plan: Plan, at: Cursor, measure: Measure, watch: Watch
 ) -> tuple[Sequence[MeasuredSample], int]:
-    """Return the first sample from a cursor on, measured for each segment of epochs, and its record number.
+    """Return the first sample from a cursor on, measured for each segment, and its record number.
 
     at       the cursor
-    measure  makes one sample by the program of an epoch, and returns its measurement or a failure
+    measure  makes one sample by the program of a segment, and returns its measurement or a failure
     watch    the watchdog, which times the source
 
     If the sample is bad, its replacement is used; raises its error if bad samples aren't replaced. A sample with a
@@ -112,12 +108,12 @@ def measured_by(
     with OwnTask(watch, "the first sample", "looking up its record", CALLER):
         key, records = first_record(plan, at)
     index, attempt = key.index, 0
-    epochs = [each.first_epoch for each in plan.segments] or [key.epoch]
+    segments = len(plan.segments) or 1
     while True:
         made = replace(key, index=index, attempt=attempt)
         found: list[MeasuredSample] = []
-        while len(found) < len(epochs):
-            answer = measure(made, inputs := Inputs(records), epochs[len(found)])
+        while len(found) < segments:
+            answer = measure(made, inputs := Inputs(records), len(found))
             if not isinstance(answer, Failure):
                 answer = _without_none(plan, answer, record_name(index, inputs.name(0, index)))
             if isinstance(answer, Failure):

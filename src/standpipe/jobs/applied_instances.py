@@ -13,6 +13,7 @@ from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.instances import instance_values
 from standpipe.engine.moves import Tracer
 from standpipe.errors import PlanError, TransformError
+from standpipe.order import Cursor
 from standpipe.pipeline.description import Description
 from standpipe.plan.instances import check_pairs, filters_of, instance_transforms
 from standpipe.plan.parts import InstancePlan
@@ -93,7 +94,9 @@ def applied_instances(
     sizes   (rows, 2) heights and widths of the given images
     """
     rows = np.arange(len(sizes))
-    traced = Tracer(pipeline, [[kernel]]).trace(0, Records(rows, ragged=columns, sizes=sizes), rows, 0 * rows)
+    traced = Tracer(pipeline, [[kernel]]).trace(
+        Cursor(), Records(rows, ragged=columns, sizes=sizes), rows, 0 * rows
+    )
     filters = filters_of(pipeline.transforms, IMAGE.name)
     prefixes = {image: field_of_view(image, "", IMAGE.name) for image in filters}
     if not columns:

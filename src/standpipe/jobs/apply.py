@@ -128,8 +128,8 @@ def _check(pipeline: Description) -> None:
     for transform in pipeline.transforms:
         if is_scheduled(transform):
             raise PlanError(
-                f"apply() has no epoch, but parameters of {transform!r} change by epoch. Give it one value instead of "
-                "the Schedule, such as schedule.at(epoch)"
+                f"apply() has no epoch or step, but parameters of {transform!r} change by them. Give it one value "
+                "instead of the Schedule or PerStep, such as schedule.at(epoch)"
             )
     names = [name for each in pipeline.transforms if (name := what_draws(each)) is not None]
     names += [repr(each.mixing) for each in pipeline.batch_functions if each.mixing is not None]

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe import _native
 from standpipe.contracts import Order
 from standpipe.errors import PlanError, StateError
 from standpipe.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
@@ -18,6 +19,8 @@ from standpipe.spec import Int64Array, LastBatch
 
 # An order with one record per position, or with one batch per position
 AnyOrder: TypeAlias = Order | BudgetOrder | Given
+
+STEP_OP = 0x55 << 16  # operation number in the random numbers' key; no transform has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class Cursor:
 
     epoch: int = 0
     consumed: int = 0
+
+    def draw(self, seed: int, choices: int) -> int:
+        """Return an integer in [0, choices), drawn at random for the step that begins here; all ranks get it."""
+        return _native.sample_key(seed, self.epoch, self.consumed, 0, STEP_OP) % choices
 
 
 @dataclass(frozen=True, slots=True, eq=False)

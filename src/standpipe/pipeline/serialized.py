@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.hints import ON_CPUS
 from standpipe.order import Balance, Budget, Weights
 from standpipe.spec import DecodeLimits, Labels, Pictures, Raise, Replace
-from standpipe.transform import FIELD_KINDS, BatchFunction, Function, Schedule, at_epoch, first_epochs
+from standpipe.transform import FIELD_KINDS, BatchFunction, Function, PerStep, Schedule, segments_of
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views
 from standpipe.transform.python.function import callable_name
@@ -38,6 +38,7 @@ SETTINGS = (
     Replace,
     MixUp,
     CutMix,
+    PerStep,
     Repeat,
     Schedule,
     Views,
@@ -160,8 +161,8 @@ def described_by(empty: Described, recipe: object) -> Described:
     for each in transforms:
         if not isinstance(each, ImageTransform):
             raise PlanError(f"the recipe's transforms have {each!r}, which isn't a native transform")
-        for epoch in first_epochs([each]) or (0,):
-            cast(ImageTransform, at_epoch([each], epoch)[0]).check()
+        for _, (then,) in segments_of([each]):
+            cast(ImageTransform, then).check()
     pipeline = pipeline.map(*transforms, unmoved=_listed(recipe, "unmoved"))
     pipeline = _decoding(pipeline, recipe.get("decode") or {})
     if recipe.get("check_finite") is not None:

@@ -61,7 +61,7 @@ from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
-from standpipe.transform import checked, first_epochs
+from standpipe.transform import checked, segments_of
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 
@@ -175,7 +175,7 @@ def _check(pipeline: Description) -> None:
             ".loader()"
         )
     checked_source(pipeline.source, "Pipeline")
-    first_epochs(pipeline.transforms)
+    segments_of(pipeline.transforms)
     check_limits(pipeline.limits)
     for function in pipeline.batch_functions:
         function.check()

@@ -23,9 +23,9 @@ from standpipe.transform import (
     Function,
     NativeKernel,
     SampleProgram,
-    at_epoch,
     decoder_version,
     first_random,
+    segments_of,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def with_place(pipeline: Description, source: OpenSource) -> Description:
 
         at = replace(
             pipeline,
-            transforms=at_epoch(pipeline.transforms, 0),
+            transforms=segments_of(pipeline.transforms)[0][1],
             cached=replace(cached, after=after, chosen=True, why="chosen because all images fit"),
         )
         with contextlib.suppress(PlanError):  # no fixed size there

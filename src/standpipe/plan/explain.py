@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # which print themselves
     from standpipe.plan.plan import Plan
     from standpipe.plan.tuning import Tuning
 
+STEPS = "  with another batch size or world size, steps begin elsewhere, and get other shapes"
 COLUMNS = 80
 SHOWN = 20  # trials, the newest
 ALONE = "this loader sees no other loader: it can't write a file to $XDG_RUNTIME_DIR or /dev/shm"
@@ -291,17 +293,24 @@ def _fleet(plan: Plan) -> list[str]:
 
 
 def _shapes_by_epoch(plan: Plan, rows: str) -> list[str]:
-    """Return a line for each epoch from which on a field has another shape than in the largest batches."""
+    """Return a line for each epoch from which on a field has another shape than in the largest batches, or several."""
     lines: list[str] = []
+    drawn = False
     for name, largest in plan.batch.fields.items():
-        before = largest
-        for segment in plan.segments:
-            if (spec := segment.layout.fields[name]) != before:
-                lines.append(
-                    f"  from epoch {segment.first_epoch} on, {name}: {shape_text(rows, *spec.shape)}"
+        before = {largest.shape}
+        for start, segments in groupby(plan.segments, lambda each: each.first_epoch):
+            shapes = {each.layout.fields[name].shape for each in segments}
+            if shapes != before:
+                first, last = min(shapes), max(shapes)
+                to = (
+                    f" to {shape_text(rows, *last)}, one of {len(shapes)} shapes per step"
+                    if first != last
+                    else ""
                 )
-            before = spec
-    return lines
+                lines.append(f"  from epoch {start} on, {name}: {shape_text(rows, *first)}{to}")
+                drawn |= first != last
+            before = shapes
+    return [*lines, STEPS] if drawn else lines
 
 
 def _checks(plan: Plan) -> list[str]:

@@ -58,11 +58,12 @@ class SamplePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Consecutive epochs in which scheduled parameters of transforms keep their values.
+    """Steps in which parameters of transforms have one value: those of consecutive epochs, or some of them.
 
-    first_epoch  the first of these epochs; they end before the next segment's
-    samples      the making of samples in these epochs
-    layout       where the fields of a slot are in these epochs
+    first_epoch  the first of these epochs; they end before a later one of another segment. Where several segments have
+                 the same one, each step of these epochs is drawn for one of them
+    samples      the making of samples in these steps
+    layout       where the fields of a slot are in these steps
     """
 
     first_epoch: int

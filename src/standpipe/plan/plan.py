@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Device, OpenSource
-from standpipe.order import AnyOrder, BudgetOrder, Given, Steps, Streamed
+from standpipe.order import AnyOrder, BudgetOrder, Cursor, Given, Steps, Streamed
 from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.explain import explain
@@ -93,7 +93,7 @@ class Plan:
     memory: MemoryPlan
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     drawing: tuple[str, ...] = ()
-    segments: tuple[Segment, ...] = ()  # between changes of a Schedule; the other parts are of the largest
+    segments: tuple[Segment, ...] = ()  # of a Schedule or PerStep; the other parts are of the largest
     carried: Report | None = None  # what worker processes took over from this one, once they have started
 
     def __repr__(self) -> str:
@@ -124,17 +124,29 @@ class Plan:
         program = self.samples.program
         return bool(self.batch.open) or (program is not None and program.moves_unknown)
 
-    def segment(self, epoch: int) -> int:
-        """Return the number of an epoch's segment; 0 without a ``Schedule``."""
-        return max(sum(each.first_epoch <= epoch for each in self.segments) - 1, 0)
+    def segment(self, at: Cursor) -> int:
+        """Return the number of the segment of the step at a cursor; 0 without a ``Schedule`` or ``PerStep``.
 
-    def samples_at(self, epoch: int) -> SamplePlan:
-        """Return how the samples of an epoch are made."""
-        return self.segments[self.segment(epoch)].samples if self.segments else self.samples
+        All ranks have the same cursor, and so the same segment.
+        """
+        starts = [each.first_epoch for each in self.segments if each.first_epoch <= at.epoch]
+        if not starts:
+            return 0
+        choices = starts.count(starts[-1])
+        return len(starts) - choices + at.draw(self.pipeline.seed, choices)
 
-    def layout_at(self, epoch: int) -> SlotLayout:
-        """Return where the fields of a slot are in an epoch."""
-        return self.segments[self.segment(epoch)].layout if self.segments else self.batch.layout
+    def samples_at(self, at: Cursor) -> SamplePlan:
+        """Return how the samples of the step at a cursor are made."""
+        return self.segments[self.segment(at)].samples if self.segments else self.samples
+
+    def layout_at(self, at: Cursor) -> SlotLayout:
+        """Return where the fields of a slot are in the step at a cursor."""
+        return self.segments[self.segment(at)].layout if self.segments else self.batch.layout
+
+    @property
+    def layouts(self) -> tuple[SlotLayout, ...]:
+        """The place of each field in a slot, for each segment; one layout without any."""
+        return tuple(each.layout for each in self.segments) or (self.batch.layout,)
 
     @property
     def digest(self) -> str:
@@ -158,7 +170,7 @@ class Plan:
     def fields(self) -> Mapping[str, ArraySpec]:
         """The fields of a batch that are stored in its slot, with shape and dtype of one row.
 
-        With a ``Schedule``, these are the shapes of the epochs with the largest batches.
+        With a ``Schedule`` or ``PerStep``, these are the shapes of the largest batches.
         """
         return self.batch.fields
 

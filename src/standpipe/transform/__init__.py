@@ -25,4 +25,4 @@ from standpipe.transform.kinds import FIELD_KINDS, IMAGE, MASK, FieldKind, as_by
 from standpipe.transform.python.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.python.left_behind import Left, Move, checked, left_behind, moves, warning
 from standpipe.transform.python.randomness import first_random, what_draws
-from standpipe.transform.python.schedule import Schedule, at_epoch, first_epochs, is_scheduled
+from standpipe.transform.python.schedule import PerStep, Schedule, is_scheduled, segments_of

@@ -75,7 +75,7 @@ class NativeWorkers(Workers):
         super().__init__(bell)
         self._plan, self._ends = plan, ends
         self._overdue = Overdue(bell)
-        # Programs for each segment of epochs; all are None where rows are only copied.
+        # Programs for each segment; all are None where rows are only copied.
         kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
         self._programs = [
             None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd)
@@ -164,9 +164,9 @@ class NativeWorkers(Workers):
         attempts: Int64Array | None = None,
     ) -> _native.Job:
         """Return the native job of an assignment, which knows where it finds all fields."""
-        epoch, slot = assignment.at.epoch, assignment.slot
-        plan, layout = self._plan, self._plan.layout_at(epoch)
-        kernel, program = plan.samples_at(epoch).kernel, self._programs[plan.segment(epoch)]
+        at, slot = assignment.at, assignment.slot
+        plan, layout = self._plan, self._plan.layout_at(at)
+        kernel, program = plan.samples_at(at).kernel, self._programs[plan.segment(at)]
         job = _native.Job(
             ring=ring,
             slot=slot,
@@ -174,7 +174,7 @@ class NativeWorkers(Workers):
             program=program,
             outputs=[] if kernel is None else kernel.places(layout.offsets),
             seed=plan.pipeline.seed,
-            epoch=epoch,
+            epoch=at.epoch,
             slot_rows=slot_rows,
             attempts=attempts,
         )

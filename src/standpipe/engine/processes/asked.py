@@ -33,6 +33,7 @@ class Asked:
         rows = slice(first, stop)
         part = PartOfRows(
             content.epoch,
+            content.segment,
             content.indices[rows],
             content.positions[rows],
             content.attempts[rows],

@@ -289,7 +289,7 @@ class Worker:
         )
         self._told: Counts = {}
         self._arena: Any = None
-        self._layouts: Sequence[tuple[int, SlotLayout]] = ()
+        self._layouts: Sequence[SlotLayout] = ()
         self._stride = 0
         self._fields: tuple[str, ...] = ()
         self._listed: tuple[str, ...] = ()
@@ -351,7 +351,7 @@ class Worker:
 
     def _map(
         self,
-        layouts: Sequence[tuple[int, SlotLayout]],
+        layouts: Sequence[SlotLayout],
         stride: int,
         slots: int,
         fields: tuple[str, ...],
@@ -407,9 +407,10 @@ class Worker:
         Return the failures, the values of fields outside the slot, and the functions' result or None.
         """
         count = len(part.indices)
-        every = self._views(slot, part.epoch, rows, slice(first, first + count))
+        every = self._views(slot, self._layouts[part.segment], rows, slice(first, first + count))
         content = BatchRows(
             part.epoch,
+            part.segment,
             part.indices,
             part.positions,
             part.attempts,
@@ -432,8 +433,7 @@ class Worker:
             return [sendable(failure) for failure in made], {}, None
         return [], {}, made
 
-    def _views(self, slot: int, epoch: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
-        layout = [each for first_epoch, each in self._layouts if first_epoch <= epoch][-1]
+    def _views(self, slot: int, layout: SlotLayout, rows: int, chosen: slice) -> dict[str, AnyArray]:
         begin = slot * self._stride
         every = layout.views(self._arena[begin : begin + layout.slot_bytes], rows)
         return {name: array[chosen] for name, array in every.items()}

@@ -199,8 +199,8 @@ def _measured_in(
 
     If the worker dies or hangs, replace it in ``workers``, and try once more.
 
-    what  the key of the sample's random numbers, the source's values for its record, and the epoch whose program
-          makes it
+    what  the key of the sample's random numbers, the source's values for its record, and the segment whose
+          program makes it
     """
     key, inputs, _ = what
 

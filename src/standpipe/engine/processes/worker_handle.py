@@ -20,7 +20,6 @@ from standpipe.engine.workers import Failure
 from standpipe.errors import PlanError, WorkerDiedError, record_name
 from standpipe.plan.parts import MeasuredSample
 from standpipe.plan.plan import Plan
-from standpipe.plan.segments import layouts
 from standpipe.stats.counters import Counts
 
 PATIENCE_S = 1.0  # seconds that a process has to end after the request
@@ -66,17 +65,17 @@ class WorkerProcess:
             raise answer.cause or PlanError(answer.reason)
         return answer
 
-    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> MeasuredSample | Failure:
+    def measure(self, key: RowKey, inputs: Inputs, segment: int) -> MeasuredSample | Failure:
         """Make a sample in the worker, and return what ``SampleMaker.measure`` returns.
 
         key     the key of the sample's random numbers
         inputs  what workers get of the sample's record
-        epoch   the epoch whose program makes it
+        segment the segment whose program makes it
 
         Raises ``WorkerDiedError`` if the worker ends.
         """
         try:
-            send(self.channel, ("measure", key, inputs, epoch))
+            send(self.channel, ("measure", key, inputs, segment))
             answer: MeasuredSample | Failure = receive(self.channel, self.handle)
         except UnpicklableMessage as error:
             return Failure(0, "batch", str(error), error.__cause__)
@@ -103,7 +102,7 @@ class WorkerProcess:
         """Send the worker the slots' memory and layout. Raises ``Ended`` if the worker has ended."""
         message = (
             "slots",
-            layouts(plan.segments, plan.batch.layout),
+            plan.layouts,
             ring.stride_bytes,
             os.fstat(ring.descriptor).st_size // ring.stride_bytes,  # the plan may be newer than the slots
             plan.batch.sample_fields,

@@ -53,7 +53,7 @@ def make_sample_list(maker: SampleMaker, rows: BatchRows) -> BatchMade | list[Fa
         made = _applied(maker, rows.cut(len(samples)), samples)
         return replace(made, rows=len(samples)) if isinstance(made, BatchMade) else made
 
-    return maker.batch(rows, lambda: maker.task(rows.epoch, make), apply)
+    return maker.batch(rows, lambda: maker.task(rows.epoch, rows.segment, make), apply)
 
 
 def apply_batch_functions(maker: SampleMaker, rows: BatchRows) -> BatchMade | list[Failure]:

@@ -36,7 +36,7 @@ from standpipe.plan.parts import MeasuredSample
 from standpipe.spec import BOXES_PX, KEY, NAMES, AnyArray, StreamEnded
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
-from standpipe.transform import DATASET_OP, FunctionStep, NativeStep, moves
+from standpipe.transform import DATASET_OP, FunctionStep, NativeStep, Step, moves
 
 if TYPE_CHECKING:
     from standpipe.source import Stream
@@ -97,12 +97,12 @@ class SampleMaker:
         last = self._steps[-1] if self._steps else None
         self._made_natively = last.writes if isinstance(last, NativeStep) else ()
 
-    def measure(self, key: RowKey, inputs: Inputs, epoch: int) -> MeasuredSample | Failure:
+    def measure(self, key: RowKey, inputs: Inputs, segment: int) -> MeasuredSample | Failure:
         """Make a sample, and return its facts or its failure.
 
         key     the sample's record and the key of its random numbers
         inputs  the source's values for the record
-        epoch   the epoch whose program makes it
+        segment the segment whose program makes it
         """
         set_back = self.recount()  # the same row is made, and counted, later
 
@@ -119,7 +119,7 @@ class SampleMaker:
                 self._proves, self._images.moved = False, None
                 self.heartbeat[STEP] = IDLE
 
-        return self.task(key.epoch, lambda: self.sample(key, make), program=epoch)
+        return self.task(key.epoch, segment, lambda: self.sample(key, make))
 
     def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
         """Call ``make()``, and return the names of the global generators that each call of user code used in it."""
@@ -151,20 +151,19 @@ class SampleMaker:
         if self.laps.on:
             self.laps.ends(self.heartbeat[SINCE])
 
-    def task(self, epoch: int, make: Callable[[], Result], *, program: int | None = None) -> Result:
+    def task(self, epoch: int, segment: int, make: Callable[[], Result]) -> Result:
         """Return ``make()``, which makes the samples of a task, each inside ``sample()``.
 
-        program  the epoch whose program makes them, if it isn't ``epoch``
+        segment  the segment whose program makes them
 
         In worker processes ``make()`` may be called twice, to get reproducible random numbers; see ``Draws``.
         """
         if self.setup.segments:
-            self._enter(epoch if program is None else program)
+            self._enter(self.setup.segments[segment].steps)
         return make() if self._draws is None else self._draws.task(epoch, make)
 
-    def _enter(self, epoch: int) -> None:
-        """Make samples by the program of an epoch from now on. Programs differ in native steps only."""
-        steps = self.setup.steps(epoch)
+    def _enter(self, steps: tuple[Step, ...]) -> None:
+        """Make samples by the steps of a segment from now on. Segments differ in native steps only."""
         if steps is self._own_steps:
             return
         self._own_steps = steps
@@ -190,7 +189,7 @@ class SampleMaker:
 
     def fill(self, rows: BatchRows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop) as one task, and return the failures of rows that can't be made."""
-        return self.task(rows.epoch, lambda: self.filled(rows, first, stop))
+        return self.task(rows.epoch, rows.segment, lambda: self.filled(rows, first, stop))
 
     def filled(self, rows: BatchRows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop) inside ``task()``, and return the failures of rows that can't be made."""

@@ -32,6 +32,7 @@ class SlotJob:
         of_samples = plan.batch.sample_fields
         self.content = BatchRows(
             assignment.at.epoch,
+            plan.segment(assignment.at),
             assignment.records.index.tolist(),
             as_range(assignment.positions),
             [0] * self.rows,

@@ -16,7 +16,7 @@ from standpipe.read import read_policy
 from standpipe.source.targets import BoxForm
 from standpipe.spec import Decoding, RaggedSpec, ReadOptions
 from standpipe.stats.counters import Counts
-from standpipe.transform import BatchFunction, NativeStep, SampleProgram, Step
+from standpipe.transform import BatchFunction, NativeStep, SampleProgram
 
 if TYPE_CHECKING:
     from standpipe.plan.cache import CachePlan
@@ -36,8 +36,8 @@ class WorkerSetup:
     collate     how fields whose samples differ in shape are put together
     checks      checks of the values of a finished sample
     cache       the cache of samples or files; None without one
-    segments    the first epoch and the program of each segment, if parameters change by epoch. The programs differ from
-                ``program`` in native steps only
+    segments    the program of each segment, if parameters change. The programs differ from ``program`` in native steps
+                only
     round_robin     True if workers make whole batches in turn, and leave global generators to the user's code
     instances   fields of instances that samples of the dataset have
     box_form    the form of their boxes
@@ -57,15 +57,10 @@ class WorkerSetup:
     checks: Checks
     cache: CachePlan | None
     round_robin: bool = False
-    segments: tuple[tuple[int, SampleProgram], ...] = ()
+    segments: tuple[SampleProgram, ...] = ()
     initializer: Callable[[], object] | None = None
     instances: Mapping[str, RaggedSpec] = field(default_factory=dict)
     box_form: BoxForm = field(default_factory=BoxForm)
-
-    def steps(self, epoch: int) -> tuple[Step, ...]:
-        """Return the steps of an epoch's program."""
-        programs = [program for first_epoch, program in self.segments if first_epoch <= epoch]
-        return (programs[-1] if programs else self.program).steps
 
     @property
     def decodes(self) -> bool:

@@ -157,7 +157,7 @@ class BatchMaker:
     def _begun(self, slot: int, wanted: _Wanted) -> tuple[Job, Substitutes | None]:
         plan, task = self._plan, wanted.task
         rows = len(task.indices)
-        layout = plan.layout_at(task.epoch)
+        layout = plan.layout_at(task.at)
         if rows > layout.rows:
             raise PlanError(
                 f"a batch of {rows} rows was asked of a maker whose batches have {layout.rows} rows"
@@ -218,7 +218,7 @@ class BatchMaker:
         assert wanted.job is not None
         made, rows = wanted.job.made, len(wanted.task.indices)
         self._ring.mark_ready(wanted.slot)
-        views = self._plan.layout_at(wanted.task.epoch).views(self._ring.lend(wanted.slot), rows)
+        views = self._plan.layout_at(wanted.task.at).views(self._ring.lend(wanted.slot), rows)
         arrays = {
             name: array
             for name, array in views.items()

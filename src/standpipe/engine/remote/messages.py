@@ -37,6 +37,11 @@ class Task:
     attempts: Int64Array
     valid: NDArray[np.bool_]
 
+    @property
+    def at(self) -> Cursor:
+        """The cursor where the batch begins."""
+        return Cursor(self.epoch, self.consumed)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -71,11 +76,10 @@ def assigned(
         views["valid"][...] = task.valid
     replaced = np.flatnonzero(task.attempts)
     records = located(plan, task.indices)
-    at = Cursor(task.epoch, task.consumed)
     traced = None
     if tracer is not None:
-        traced = tracer.trace(task.epoch, records, task.positions, task.attempts)
-    whole = Assignment(slot, at, records, task.positions, views, traced=traced)
+        traced = tracer.trace(task.at, records, task.positions, task.attempts)
+    whole = Assignment(slot, task.at, records, task.positions, views, traced=traced)
     if not len(replaced):
         return whole, None
     again = Substitutes(whole, replaced, records.take(replaced), task.attempts[replaced])

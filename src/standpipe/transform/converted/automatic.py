@@ -109,7 +109,7 @@ def _form_after(transforms: Sequence[Transform]) -> tuple[str | None, str]:
             return None, "it follows Views"
         if isinstance(each, ValueTransform):
             if is_scheduled(each):
-                return None, f"it follows {type(each).__name__} with a Schedule"
+                return None, f"it follows {type(each).__name__} with a Schedule or PerStep"
             erased = erased or isinstance(each, RowTransform)
             form = each.applied_to(form)
     dtype = form.dtype or (None if form.table is None else "float32")

@@ -129,7 +129,7 @@ class Views(ImageTransform):
                 raise PlanError(f"Views({name}={given!r}): give it a list of transforms, or Repeat(n, [...])")
             if is_scheduled(given):
                 raise PlanError(
-                    f"Views({name}={given!r}): parameters of views can't change by epoch; leave Schedule out"
+                    f"Views({name}={given!r}): parameters of views can't change. Leave Schedule and PerStep out"
                 )
         number = sum(number_of_views(given) or 1 for given in self.views.values())
         if number > MOST_VIEWS:

@@ -3,7 +3,7 @@
 The following transforms count as random:
 
 - standpipe's random transforms, except with ``p=0`` or ``p=1``, where the result is certain; and any of its transforms
-  with a ``Schedule``, whose result depends on the epoch.
+  with a ``Schedule`` or ``PerStep``, whose result depends on the epoch or step.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their
   parameters.

@@ -1,4 +1,4 @@
-"""Parameters of transforms that change by epoch."""
+"""Parameters of transforms that change by epoch or by step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from standpipe import _native
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
+from standpipe.spec import plain
 from standpipe.transform.python.function import Function
+from standpipe.units import is_count
 
 Value = TypeVar("Value")
+
+MOST_PX = _native.MOST_PX  # pixels along a side
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,6 +72,9 @@ class Schedule(Generic[Value]):
                 raise PlanError(f"{self!r}: epochs must be integers from 0 on, got {epoch!r}")
         if 0 not in values:
             raise PlanError(f"{self!r} has no value for epoch 0. Add 0: value")
+        for value in values.values():
+            if isinstance(value, PerStep):
+                value.check()
         kinds = {_kind(value) for value in values.values()}
         if len(kinds) > 1:
             raise PlanError(
@@ -85,63 +93,141 @@ class Schedule(Generic[Value]):
         return self.values[max(start for start in self.values if start <= epoch)]
 
 
+@dataclass(frozen=True, slots=True)
+class PerStep:
+    """A size of a native transform that is drawn for each step: multi-scale training.
+
+    All rows of a step have one size, on all ranks. Each size is equally likely, and depends on the seed, the epoch
+    and the first position of the step. So a resumed run continues with the same sizes. With another batch size, or
+    another world size, steps begin at other positions, and get other sizes. ``plan()`` sizes the slots for the
+    largest images.
+
+    Several transforms of a pipeline may have the same sizes, and then have the same one in each step. A ``PerStep``
+    may be a value of a ``Schedule``.
+
+    Parameters
+    ----------
+    sizes : sequence of int or of (height, width)
+        The sizes in pixels, such as ``range(320, 641, 32)``: those of the YOLO family for 480 ± 160.
+    multiple_of : int, default 32
+        The number by which each side can be divided: the largest stride of the network.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``: if there is no size, one isn't a multiple of ``multiple_of``, or transforms have different
+        sizes. Also in the places where ``Schedule`` raises one.
+
+    Examples
+    --------
+    >>> crop = sp.RandomResizedCrop(size=sp.PerStep([32, 64]))
+    >>> photos = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(crop).batch(4)
+    >>> with photos.loader() as loader:
+    ...     print([batch["image"].shape[1] for batch in loader])
+    [64, 32, 32, 64, 64, 64]
+    """
+
+    sizes: Sequence[int] | Sequence[tuple[int, int]]
+    multiple_of: int = 32
+
+    def __post_init__(self) -> None:
+        sizes = list(self.sizes) if isinstance(self.sizes, range) else self.sizes
+        object.__setattr__(self, "sizes", plain(sizes))
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        if not is_count(self.multiple_of, 1, MOST_PX):
+            raise PlanError(f"{self!r}: multiple_of must be an integer from 1 to {MOST_PX} pixels")
+        sizes = self.sizes if isinstance(self.sizes, tuple) else ()
+        sides = [side for size in sizes for side in (size if isinstance(size, tuple) else (size,))]
+        if not sides or not all(is_count(side, 1, MOST_PX) for side in sides):
+            raise PlanError(
+                f"{self!r}: sizes must be a list of integers or of (height, width), each from 1 to {MOST_PX} pixels, "
+                "such as [480, 512]"
+            )
+        for side in sides:
+            below = side // self.multiple_of * self.multiple_of
+            if side != below:
+                near = [str(each) for each in (below, below + self.multiple_of) if each]
+                raise PlanError(
+                    f"{self!r}: {side} isn't a multiple of {self.multiple_of}. Use {' or '.join(near)}, or another "
+                    "multiple_of"
+                )
+
+
 def _is_epoch(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
 def _kind(value: object) -> str:
-    """Return the name of a value's type; integers and floats count as one."""
+    """Return the name of a value's type, for PerStep that of a size; integers and floats count as one."""
+    if isinstance(value, PerStep):
+        return _kind(value.sizes[0])
     return "number" if type(value) in (int, float) else type(value).__name__
 
 
 def is_scheduled(transform: object) -> bool:
-    """Return True if a parameter of a transform changes by epoch."""
-    return any(True for _ in _schedules(transform))
+    """Return True if a parameter of a transform changes by epoch or by step."""
+    return any(True for _ in _changing(transform))
 
 
-def first_epochs(transforms: Iterable[Transform]) -> tuple[int, ...]:
-    """Return the epochs, in order, from which on parameters have other values; empty without a schedule.
+def segments_of(transforms: Iterable[Transform]) -> list[tuple[int, tuple[Transform, ...]]]:
+    """Return the transforms with the parameters that they may have, each with its first epoch, in order.
 
-    Raises ``PlanError`` for an invalid schedule.
+    Several have one first epoch if a size is drawn for each step from then on. Raises ``PlanError`` for an invalid
+    ``Schedule`` or ``PerStep``, and for several lists of sizes.
     """
-    found = [schedule for transform in transforms for schedule in _schedules(transform)]
-    for schedule in found:
-        schedule.check()
-    return tuple(sorted({int(epoch) for schedule in found for epoch in schedule.values}))
+    transforms = tuple(transforms)
+    found = [each for transform in transforms for each in _changing(transform)]
+    for each in found:
+        each.check()
+    starts = {int(epoch) for each in found if isinstance(each, Schedule) for epoch in each.values}
+    made = []
+    for epoch in sorted({0, *starts}):
+        now = [each.at(epoch) if isinstance(each, Schedule) else each for each in found]
+        lists = list(dict.fromkeys(each.sizes for each in now if isinstance(each, PerStep)))
+        if len(lists) > 1:
+            raise PlanError(
+                f"a step has one size, but transforms have PerStep of {lists[0]} and of {lists[1]}. Give all of them "
+                "the same sizes"
+            )
+        sizes = lists[0] if lists else (None,)
+        made += [(epoch, tuple(_at(transform, epoch, size) for transform in transforms)) for size in sizes]
+    return made
 
 
-def at_epoch(transforms: Iterable[Transform], epoch: int) -> tuple[Transform, ...]:
-    """Return the transforms with the parameters that they have in an epoch."""
-    return tuple(_at(transform, epoch) for transform in transforms)
-
-
-def _schedules(value: object) -> Iterator[Schedule[Any]]:
-    """Yield the schedules among a transform's parameters, and in transforms that it contains."""
-    if isinstance(value, Schedule):
+def _changing(value: object) -> Iterator[Schedule[Any] | PerStep]:
+    """Yield what changes among a transform's parameters, and in transforms that it contains."""
+    if isinstance(value, Schedule | PerStep):
         yield value
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _schedules(each)
+            yield from _changing(each)
     elif isinstance(value, Mapping):
         for each in value.values():
-            yield from _schedules(each)
+            yield from _changing(each)
     elif _has_parameters(value):
         for name in _parameters(value):
-            yield from _schedules(getattr(value, name))
+            yield from _changing(getattr(value, name))
 
 
-def _at(value: Any, epoch: int) -> Any:
-    """Return a transform, or a parameter of one, with the values that it has in an epoch."""
+def _at(value: Any, epoch: int, size: Any) -> Any:
+    """Return a transform, or a parameter of one, with the values that it has in an epoch.
+
+    size  the value of each ``PerStep``
+    """
+    if isinstance(value, PerStep):
+        return size
     if isinstance(value, Schedule):
-        return value.at(epoch)
+        return _at(value.at(epoch), epoch, size)
     if not is_scheduled(value):
         return value
     if isinstance(value, Mapping):
-        return {name: _at(each, epoch) for name, each in value.items()}
+        return {name: _at(each, epoch, size) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        each_at: Sequence[Any] = [_at(each, epoch) for each in value]
+        each_at: Sequence[Any] = [_at(each, epoch, size) for each in value]
         return tuple(each_at) if isinstance(value, tuple) else each_at
-    return replace(value, **{name: _at(getattr(value, name), epoch) for name in _parameters(value)})
+    return replace(value, **{name: _at(getattr(value, name), epoch, size) for name in _parameters(value)})
 
 
 def _has_parameters(value: object) -> bool:
