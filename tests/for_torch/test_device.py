@@ -134,6 +134,9 @@ def test_static_buffers_cant_follow_a_schedule(late: LateStreams) -> None:
     sizes: Any = sp.Schedule({0: 4, 1: 7})
     with pytest.raises(sp.PlanError, match="static_buffers=True needs batches of one shape"):
         images(ROWS, sp.CenterCrop(sizes)).plan(**SETTINGS, device=static)
+    drawn: Any = sp.PerStep([4, 7], multiple_of=1)
+    with pytest.raises(sp.PlanError, match="static_buffers=True needs batches of one shape"):
+        images(ROWS, sp.CenterCrop(drawn)).plan(**SETTINGS, device=static)
     chances: Any = sp.Schedule({0: 0.0, 1: 0.5})
     assert images(ROWS, sp.RandomHorizontalFlip(chances)).plan(**SETTINGS, device=static).segments
 
@@ -153,6 +156,19 @@ def test_images_that_grow_are_finished_on_the_device(late: LateStreams) -> None:
     means: Any = sp.Schedule({0: (0.5, 0.5, 0.5), 1: (0.0, 0.0, 0.0)})
     with pytest.raises(sp.PlanError, match="Normalize can't have a Schedule where the device normalizes"):
         images(ROWS, sp.Normalize(mean=means)).plan(**SETTINGS, device=on(late))
+
+
+def test_sizes_of_steps_are_finished_on_the_device(late: LateStreams) -> None:
+    sizes: Any = sp.PerStep([4, 7], multiple_of=1)
+    pipeline = images(ROWS * STEPS, sp.CenterCrop(sizes), sp.Normalize())
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, device=on(late)) as loader:
+        shapes = []
+        for batch in loader:
+            step(batch)
+            shapes.append(tuple(batch["image"].shape))
+        check_same(step.all(), host(pipeline))
+    assert set(shapes) == {(ROWS, 3, 4, 4), (ROWS, 3, 7, 7)}
 
 
 @pytest.mark.parametrize("static_buffers", [False, True])

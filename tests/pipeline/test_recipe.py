@@ -84,6 +84,8 @@ def test_every_transform_makes_a_round_trip() -> None:
         sp.TimmRandAugment(1, operations={"Posterize": 0.25, "Color": 1}, magnitude_std=math.inf),
         sp.TimmRandAugment(operations=["Posterize", "Color"]),
         sp.RandomResizedCrop(size=sp.Schedule({10: 224, 0: 160}), scale=sp.Schedule({0: (0.5, 1.0)})),
+        sp.RandomResizedCrop(size=sp.Schedule({0: sp.PerStep(range(320, 641, 32)), 9: 640})),
+        sp.CenterCrop(sp.PerStep([(64, 32), (32, 64)], multiple_of=16)),
         sp.TimmRandAugment(magnitude_std=sp.Schedule({0: 0.5, 3: math.inf})),
         sp.RandomChoice(every_part(), p=sp.Schedule({0: [0.5, 0.5], 2: [0.25, 0.75]})),
         sp.RandomApply([sp.GaussianBlur(3, sigma=sp.Schedule({0: (0.1, 1.0), 1: (0.1, 2.0)}))]),

@@ -108,6 +108,11 @@ PIPELINES: dict[str, Callable[[Path], sp.Pipeline]] = {
         .map(sp.RandomResizedCrop(sp.Schedule({0: 16, 1: 24})), sp.Normalize())
         .batch(8)
     ),
+    "sizes by step": lambda photos: (
+        sp.Pipeline(sp.FileList(photos))
+        .map(sp.RandomResizedCrop(sp.PerStep([32, 64])), sp.Normalize())
+        .batch(8)
+    ),
     "masks": lambda _: masks(),
     "columns": lambda _: (
         sp.Pipeline(sp.Arrays(x=np.arange(40), y=np.eye(40, dtype=np.float16))).shuffle(seed=1).batch(6)
