@@ -55,6 +55,16 @@ def test_it_is_a_dataloader_of_torch() -> None:
     assert (made.batch_size, made.num_workers, len(made), len(made.dataset)) == (None, 0, STEPS, STEPS)
 
 
+def test_sizes_change_by_step() -> None:
+    size: Any = sp.PerStep([4, 6], multiple_of=1)
+    resized = table().map(sp.RandomResizedCrop(size), sp.Normalize())
+    with resized.loader(**SETTINGS) as arrays:
+        expected = [batch["image"].copy() for batch in arrays]
+    found = [image for image, _ in loader(resized)]
+    assert {image.shape for image in found} == {(ROWS, 3, 4, 4), (ROWS, 3, 6, 6)}
+    assert all(np.array_equal(image, other) for image, other in zip(found, expected, strict=True))
+
+
 def test_batches_are_standpipes() -> None:
     with table().loader(**SETTINGS) as arrays:
         for (image, label), array in zip(loader(), arrays, strict=True):

@@ -108,7 +108,7 @@ class PerStep:
     Parameters
     ----------
     sizes : sequence of int or of (height, width)
-        The sizes in pixels, such as ``range(320, 641, 32)``: those of the YOLO family for 480 ± 160.
+        The sizes in pixels, such as ``range(320, 961, 32)``: the YOLO family's for 640.
     multiple_of : int, default 32
         The number by which each side can be divided: the largest stride of the network.
 
@@ -124,7 +124,7 @@ class PerStep:
     >>> photos = sp.Pipeline(sp.ImageFolder("photos")).shuffle(seed=7).map(crop).batch(4)
     >>> with photos.loader() as loader:
     ...     print([batch["image"].shape[1] for batch in loader])
-    [64, 32, 32, 64, 64, 64]
+    [64, 64, 32, 32, 64, 64]
     """
 
     sizes: Sequence[int] | Sequence[tuple[int, int]]
