@@ -47,6 +47,7 @@ LAYERS = (
     ("engine.python", "engine.room", "engine.replace", "engine.instances"),
     ("engine.start_common", "engine.queue"),
     ("engine.native", "engine.processes", "engine.mixes"),
+    ("engine.composing",),
     ("engine.start", "engine.fill", "engine.probe", "engine.deliver"),
     ("engine.remote",),
     ("engine.run_monitor",),

@@ -191,6 +191,7 @@ void bind_index(nb::module_& m);        // lists, and index files
 void bind_tar(nb::module_& m);          // tar shards
 void bind_examples(nb::module_& m);     // TFRecord files
 void bind_program(nb::module_& m);      // transforms of images
+void bind_compose(nb::module_& m);      // rows of several images
 void bind_slots(nb::module_& m);        // slots, and the bell
 void bind_reads(nb::module_& m);        // how files are read
 void bind_pool(nb::module_& m);         // native threads and their jobs

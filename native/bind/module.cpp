@@ -39,6 +39,7 @@ NB_MODULE(_native, m) {
     bind_tar(m);
     bind_examples(m);
     bind_program(m);
+    bind_compose(m);
     bind_slots(m);
     bind_reads(m);
     bind_counters(m);

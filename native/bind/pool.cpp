@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/job.h"
 
 namespace standpipe {
 namespace {
@@ -46,16 +47,6 @@ const char* phase_name(Phase phase) {
     return names[static_cast<size_t>(phase)];
 }
 
-void check_rows(size_t have, int rows, const char* what) {
-    if (have != static_cast<size_t>(rows)) throw nb::value_error(what);
-}
-
-// A job, and the arrays that it reads. They live as long as the Python object.
-struct SubmittedJob {
-    std::shared_ptr<Job> job;
-    std::vector<nb::object> arrays;
-};
-
 // Sets which rows of the slot a job writes, and which attempts they are.
 void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
                 const std::optional<Column<int64_t>>& attempts) {
@@ -73,12 +64,6 @@ void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
         check_rows(attempts->shape(0), job.rows, "attempts: one per row");
         job.attempts.emplace(attempts->data(), attempts->data() + attempts->shape(0));
     }
-}
-
-// Returns the number of rows in the slot up to the last one that the job makes.
-size_t rows_spanned(const Job& job) {
-    if (!job.slot_rows) return static_cast<size_t>(job.rows);
-    return static_cast<size_t>(*std::ranges::max_element(*job.slot_rows)) + 1;
 }
 
 // Checks numbers of rows. `partial`: a row may be -1, which is in another array.
@@ -302,6 +287,14 @@ void bind_job(nb::module_& m) {
         .def("windows", &attach_windows, "windows"_a,
              "Make the rows with crops that boxes have decided. ``windows``: (rows, 4 × windows) int32 of "
              "``trace``.")
+        .def("frames", &attach_frames, "frames"_a,
+             "Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size that "
+             "the\n"
+             "program makes.")
+        .def("compose", &attach_composer, "composer"_a, "frames"_a, "numbers"_a,
+             "Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in "
+             "``frames``, of\n"
+             "each row's, (rows × composer.frames,) int32; -1 for those that aren't used.")
         .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
              "Make an input of the rows from an array, (records, H, W, C) or (records, H, W).\n"
              "``partial``: a row -1 is in another array.")

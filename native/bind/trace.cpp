@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/moves.h"
 #include "image/rows.h"
 
 namespace standpipe {
 namespace {
-
-constexpr size_t kMoveNumbers = 12;
 
 using BoxArray = nb::ndarray<const float, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 
@@ -29,12 +28,12 @@ std::vector<Edges> boxes_of(const BoxArray& boxes, int64_t begin, int64_t end) {
     return edges;
 }
 
-// Rows with fewer moves than the others get moves that change nothing.
 std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
-    const Program& program, size_t head, const std::vector<std::pair<int, int>>& sizes, uint64_t seed,
-    uint64_t epoch, Column<uint64_t> positions, Column<uint64_t> attempts,
-    const std::optional<BoxArray>& boxes, const std::optional<Column<int64_t>>& ends) {
-    const size_t count = sizes.size();
+    const Program& program, size_t head, const SizeArray& sizes, uint64_t seed, uint64_t epoch,
+    Column<uint64_t> positions, Column<uint64_t> attempts, const std::optional<BoxArray>& boxes,
+    const std::optional<Column<int64_t>>& ends) {
+    const std::vector<Size> own = sizes_of(sizes);
+    const size_t count = own.size();
     if (head >= program.heads.size()) throw nb::index_error("head");
     if (positions.shape(0) != count || attempts.shape(0) != count) throw nb::value_error("of other rows");
     if (boxes.has_value() != ends.has_value() || (ends && ends->shape(0) != count))
@@ -46,32 +45,17 @@ std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
     for (size_t i = 0; program.windows > 0 && i < count; ++i)
         of_rows[i] = boxes_of(*boxes, i == 0 ? 0 : ends->data()[i - 1], ends->data()[i]);
     std::vector<std::vector<Move>> rows(count);
-    size_t most = 0;
     {
         Released unlocked;
         for (size_t i = 0; i < count; ++i) {
             const SampleKey key{epoch_key(seed, epoch), positions.data()[i], attempts.data()[i]};
-            const Size source{sizes[i].first, sizes[i].second};
-            const auto own = windows.values().subspan(4 * program.windows * i, 4 * program.windows);
+            const Size source = own[i];
+            const auto of_row = windows.values().subspan(4 * program.windows * i, 4 * program.windows);
             if (source.height > 0 && source.width > 0)
-                trace(program, head, source, key, rows[i], of_rows[i], own);
-            most = std::max(most, rows[i].size());
+                trace(program, head, source, key, rows[i], of_rows[i], of_row);
         }
     }
-    Numbers<double> numbers(count * most * kMoveNumbers);
-    double* next = numbers.values().data();
-    for (size_t i = 0; i < count; ++i) {
-        Move none{{1, 0, 0, 0, 1, 0, 0, 0, 1}, sizes[i].first, sizes[i].second, false};
-        if (!rows[i].empty()) none.height = rows[i].back().height, none.width = rows[i].back().width;
-        rows[i].resize(most, none);
-        for (const Move& move : rows[i]) {
-            next = std::copy(move.matrix.begin(), move.matrix.end(), next);
-            *next++ = move.height;
-            *next++ = move.width;
-            *next++ = move.drops;
-        }
-    }
-    return {std::move(numbers).array(), std::move(windows).array()};
+    return {numbers_of(rows, own), std::move(windows).array()};
 }
 
 }  // namespace

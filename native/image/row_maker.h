@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "image/compose.h"
 #include "image/rows.h"
 #include "io/reader.h"
 #include "memory/heartbeat.h"
@@ -73,6 +74,9 @@ class RowMaker {
     Outcome make(const Program& program, size_t input, const InputData& data, const Row& row,
                  Fallback* pillow = nullptr);
 
+    // Makes a row of several frames. It isn't counted, since its frames were.
+    Outcome compose(const Composer& composer, std::span<const Frame* const> frames, const Row& row);
+
     // Makes a row of each of some encoded samples, with one input. Returns an error message for each, "" if
     // it was made. `number(i)`: of a row, for the heartbeat, which says when each begins.
     struct Sample {
@@ -108,6 +112,7 @@ class RowMaker {
     RowCounts counts_;
     Size size_;
     std::vector<uint8_t> between_;
+    ComposeMemory composed_;
 };
 
 }  // namespace standpipe

@@ -100,15 +100,10 @@ uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes
 InputMaker::InputMaker() : scratch_(std::make_unique<Scratch>()) {}
 InputMaker::~InputMaker() = default;
 
-namespace {
-
-// Returns whether every pixel keeps its value, and none is added or removed.
 bool only_mirrors(const GeometryStage& stage) noexcept {
     return stage.zoom_out.p == 0 && !stage.has_crop && !stage.crop_by_boxes &&
            stage.resize == GeometryStage::Resize::none && !stage.has_window;
 }
-
-}  // namespace
 
 bool only_copies(const Program& program, Size size) noexcept {
     if (program.heads.size() != 1) return false;

@@ -77,6 +77,9 @@ struct Program : std::enable_shared_from_this<Program> {
     }
 };
 
+// Returns whether every pixel keeps its value, and none is added or removed.
+bool only_mirrors(const GeometryStage& stage) noexcept;
+
 // Returns whether all that the program does to pixels of `size` is to copy them.
 bool only_copies(const Program& program, Size size) noexcept;
 

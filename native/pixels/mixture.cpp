@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "pixels/pixels.h"
+#include "pixels/operations.h"
 #include "simd/aligned.h"
 #include "system/portable_math.h"
 
@@ -99,6 +99,10 @@ void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scrat
 }
 
 }  // namespace
+
+double drawn_share(double alpha, Draws& draws) noexcept {
+    return static_cast<double>(drawn_weights(alpha, 2, draws)[0]);
+}
 
 constinit const PixelKind kMixture{"mixture", 3, scratch_bytes, apply};
 

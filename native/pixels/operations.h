@@ -17,6 +17,9 @@ void saturate(Canvas& canvas, float factor) noexcept;
 // `scratch`: two rows. The border stays.
 void sharpen(Canvas& canvas, float factor, uint8_t* scratch) noexcept;
 
+// A random number of the distribution Beta(alpha, alpha).
+double drawn_share(double alpha, Draws& draws) noexcept;
+
 // ImageOps'. `bits`: 0 to 8.
 void posterize(Canvas& canvas, int bits) noexcept;
 void solarize(Canvas& canvas, double threshold) noexcept;

@@ -112,6 +112,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void decode_loop(Heartbeat& heartbeat);
     void read_loop(Heartbeat& heartbeat);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
+    Outcome make_composed(RowMaker& maker, const Job& job, int row);
     // Makes a row. Returns whether it is finished; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
     bool goes_to_pillow(ReadyRow& row);

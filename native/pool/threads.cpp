@@ -236,6 +236,7 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
                         copy.row_bytes);
     }
     if (!job.program) return {};
+    if (job.composer) return make_composed(maker, job, at);
     if (job.keeps_images()) return make_kept(maker, row);
     return make_of_source(maker, row, *job.program, job.place(at));
 }
@@ -255,6 +256,16 @@ Outcome Pool::State::make_of_source(RowMaker& maker, ReadyRow& row, const Progra
     for (const PixelInput& from : job.input(turn.input).pixels)
         if (const auto record = from.records.of(turn.row)) return make(from.of(*record));
     return Outcome::decode_error("its pixels are in no array");
+}
+
+Outcome Pool::State::make_composed(RowMaker& maker, const Job& job, int row) {
+    const size_t each = job.composer->frames();
+    std::vector<const Frame*> frames(each);
+    for (size_t i = 0; i < each; ++i) {
+        const int32_t number = job.frames_of_rows[static_cast<size_t>(row) * each + i];
+        if (number >= 0) frames[i] = job.frames[static_cast<size_t>(number)].get();
+    }
+    return maker.compose(*job.composer, frames, {job.key(row), job.place(row)});
 }
 
 // False when the pool is closed.

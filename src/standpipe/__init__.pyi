@@ -131,6 +131,11 @@ from standpipe.transform.pixels.color import (
     RandomPosterize as RandomPosterize,
     RandomSolarize as RandomSolarize,
 )
+from standpipe.transform.pixels.compositions import (
+    MixUpInstances as MixUpInstances,
+    Mosaic as Mosaic,
+    Recent as Recent,
+)
 from standpipe.transform.pixels.detection import (
     FixedSizeCrop as FixedSizeCrop,
     RandomIoUCrop as RandomIoUCrop,

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, overload
 
 import numpy
+import numpy.typing
 from numpy.typing import NDArray
 
 def simd_paths() -> list[str]:
@@ -564,7 +565,9 @@ class Program:
     def trace(
         self,
         head: int,
-        sizes: Sequence[tuple[int, int]],
+        sizes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None, 2), order="C", device="cpu", writable=False)
+        ],
         seed: int,
         epoch: int,
         positions: Annotated[
@@ -594,6 +597,87 @@ class Program:
         ``sizes``: (height, width) of each picture before all
         transforms, in pixels. ``boxes``, ``ends``: (total, 4) float32 xyxy in pixels of these pictures, and
         (n,) int64 where each row's end. ``positions``, ``attempts``: (n,) uint64, keys of the random numbers.
+        """
+
+class Composition:
+    """A way of putting several pictures together."""
+
+    @staticmethod
+    def mosaic(op: int, p: float, height: int, width: int, fill: Sequence[int]) -> Composition:
+        """
+        Put four pictures around a random place of a canvas of twice ``height`` × ``width`` pixels, with
+        probability ``p``; else the first one stays alone.
+        """
+
+    @staticmethod
+    def mix_up(op: int, p: float, alpha: float) -> Composition:
+        """Blend two pictures of one size, with weights of a beta distribution."""
+
+class ImageFrame:
+    """An image in memory, of which rows are made."""
+
+class FrameStore:
+    """Memory for frames, which is used again."""
+
+    def __init__(self) -> None: ...
+    def take(
+        self,
+        sizes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None, 2), order="C", device="cpu", writable=False)
+        ],
+    ) -> list[ImageFrame]:
+        """
+        Return a frame for each (height, width) in pixels. ``sizes``: (n, 2) int64.
+        """
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all frames, those that nobody has included."""
+
+class Composer:
+    """Makes rows of frames."""
+
+    def __init__(self, levels: Sequence[tuple[Composition, Program]]) -> None:
+        """
+        ``levels``: compositions one after another, each with the program of the transforms behind it.
+        """
+
+    @property
+    def frames(self) -> int:
+        """Number of frames of a row, if all compositions take place."""
+
+    def memory_bytes(self, height: int, width: int) -> int:
+        """Return the bytes of a thread's memory for frames of at most this size."""
+
+    def draw(
+        self,
+        seed: int,
+        epoch: int,
+        positions: numpy.typing.NDArray[numpy.uint64],
+        attempts: numpy.typing.NDArray[numpy.uint64],
+    ) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64]]:
+        """
+        Return which frames n rows are made of, (n, frames) uint8, flat, 1 for those; and a random word for
+        the choice of each, (n, frames) uint64, flat.
+        """
+
+    def trace(
+        self,
+        sizes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None, 2), order="C", device="cpu", writable=False)
+        ],
+        seed: int,
+        epoch: int,
+        positions: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        attempts: Annotated[
+            NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+        """
+        Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as ``Program.trace``
+        does. ``sizes``: (n × frames, 2) int64, height and width in pixels.
         """
 
 class Bell:
@@ -1020,6 +1104,25 @@ class Job:
     ) -> None:
         """
         Make the rows with crops that boxes have decided. ``windows``: (rows, 4 × windows) int32 of ``trace``.
+        """
+
+    def frames(self, frames: Sequence[ImageFrame]) -> None:
+        """
+        Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size that the
+        program makes.
+        """
+
+    def compose(
+        self,
+        composer: Composer,
+        frames: Sequence[ImageFrame],
+        numbers: Annotated[
+            NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> None:
+        """
+        Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in ``frames``, of
+        each row's, (rows × composer.frames,) int32; -1 for those that aren't used.
         """
 
     def pixels(

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.engine.canvases import NO_CANVASES
+from standpipe.engine.composing import Composing
 from standpipe.engine.instances import instances_of, put_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
-from standpipe.engine.queue import Filled, Filling, RunParts
+from standpipe.engine.queue import Filled, Filling, FramesOfOthers, RunParts
 from standpipe.engine.replace import BatchRecords, advise, is_replaced
 from standpipe.engine.rows import located
 from standpipe.engine.watchdog.watch import OwnTask
@@ -42,7 +43,16 @@ class Filler:
         self._streams = plan.samples.stream is not None
         self._tracer = tracer_of(plan)
         self._handed_over = () if plan.batch.instances is None else plan.batch.instances.handed_over
+        self._composing = None
+        if plan.samples.composed is not None:
+            assert self._tracer is not None
+            self._composing = Composing(run, self._tracer)
         self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
+
+    def forget(self) -> None:
+        """Forget what was kept for later batches, since others come next."""
+        if self._composing is not None:
+            self._composing.forget()
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
         """Begin to fill a slot with the batch that starts at ``at``. If that fails, the error is in a ``Filled``."""
@@ -74,7 +84,8 @@ class Filler:
             views = self._views(slot, at, old.records.index, batch_records.valid)
             assignment = batch_records.move(replace(old, slot=slot, views=views), failure)
             job = self._workers.begin(assignment, self._ring)
-            return Filling(slot, at, filling.rows, batch_records, job)
+            filling.others.traced = None
+            return Filling(slot, at, filling.rows, batch_records, job, filling.others)
 
         return self._timed(slot, at, "making it again in another slot", begun)
 
@@ -109,8 +120,10 @@ class Filler:
         assignment = Assignment(slot, at, records, drawn.positions, views)
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
         batch_records.trace(records)
-        job = self._workers.begin(batch_records.placed(), self._ring)
-        return Filling(slot, at, len(drawn.indices), batch_records, job)
+        placed = batch_records.placed()
+        others = FramesOfOthers() if self._composing is None else self._composing.others(batch_records)
+        job = self._workers.begin(placed, self._ring)
+        return Filling(slot, at, len(drawn.indices), batch_records, job, others)
 
     def _made(self, filling: Filling) -> Filled | None:
         plan, job, batch_records = self._queue.plan, filling.job, filling.batch_records
@@ -119,6 +132,11 @@ class Filler:
         made = Collated({name: job.lists[name] for name in job.lists if name not in self._handed_over})
         canvases = batch_records.assignment.canvases or NO_CANVASES
         complete = not batch_records.assignment.without
+        traced = filling.others.traced
+        if self._composing is not None and traced is None and not failures and complete:
+            if self._composing.is_complete(filling):
+                self._composing.compose(filling)
+            return None
         if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
@@ -126,7 +144,9 @@ class Filler:
         if self._tracer is not None and not failures and complete:
             if self._handed_over:
                 batch_records.trace(instances_of(plan, job.lists, batch_records.records.index))
-            more, failures = put_instances(plan, batch_records.assignment, self._ring.view(slot))
+            assignment = batch_records.assignment
+            assignment = assignment if traced is None else replace(assignment, traced=traced)
+            more, failures = put_instances(plan, assignment, self._ring.view(slot))
             shapes |= more
         if self._mixes and not failures:
             layout = plan.layout_at(filling.at)
@@ -134,6 +154,7 @@ class Filler:
         if failures or not complete:
             self._count(failures)
             self._times.bad += len(canvases.too_large)
+            filling.others.traced = None
             if (substitutes := batch_records.substitutes(failures)) is not None:
                 self._workers.exchange(job, substitutes, self._ring)
                 return None

@@ -109,7 +109,8 @@ class FillingThread:
             return
         for filling in queue.filling:
             if isinstance(filling, Filling):
-                self._workers.cancel(filling.job)
+                for job in filling.jobs:
+                    self._workers.cancel(job)
         seen = 0
         while queue.filling and self._goes_on:
             self._isolate(again=False)
@@ -120,6 +121,7 @@ class FillingThread:
             queue.filling.popleft()
             if first.slot is not None:
                 self._ring.release(first.slot)
+        self._filler.forget()
         with queue.lock:
             queue.ready.clear()
             self._delivery.drop_ready()

@@ -60,8 +60,12 @@ def instance_values(form: InstanceFields, traced: Traced, how: InstancePlan) -> 
     """Return the fields of rows that come from instances. Raises ``SlotOverflow`` if those of a row don't fit."""
     values: dict[str, AnyArray] = {ORIG_SIZE: traced.sizes}
     for image, prefix in form.prefixes.items():
-        moves = traced.moves[image]
-        values |= form.values(image, moved_instances(traced.instances, moves, how, how.filters[image]))
+        moves, parts = traced.moves[image], traced.parts
+        found = moved_instances(traced.instances, moves, how, how.filters[image])
+        if parts is not None:
+            found = {name: RaggedRows(each.values, each.ends[parts[1:] - 1]) for name, each in found.items()}
+            moves = moves[parts[:-1]]
+        values |= form.values(image, found)
         values[prefix + TO_ORIGINAL] = to_stored(moves)
     return values
 

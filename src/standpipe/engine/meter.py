@@ -13,6 +13,7 @@ from standpipe.plan.plan import Plan
 from standpipe.stats.memory import (
     CACHE,
     ENGINE,
+    FRAMES,
     GROWTH,
     INDEX,
     PROCESSES,
@@ -90,6 +91,7 @@ class Meter:
             worker_owner(self._plan): Use(processes + threads),
             READ_AHEAD: memory.read_ahead,
             CACHE: memory.cache,
+            FRAMES: memory.frames,
             SIDE: memory.side,
             ENGINE: Use(engine),
             GROWTH: Use(growth),
@@ -105,7 +107,7 @@ class Meter:
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
         """Return this process's growth that isn't counted elsewhere, in bytes: of threads, the engine, other causes."""
-        in_threads = memory.in_heap + memory.read_ahead.now + memory.cache.now
+        in_threads = memory.in_heap + memory.read_ahead.now + memory.cache.now + memory.frames.now
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
         forecast = self._plan.memory.forecast

@@ -40,6 +40,8 @@ class Traced:
     windows    (n, 4 × windows) int32: left, top, width and height of each crop that boxes decide, in pixels of the
                picture before it
     boxes      (total, 4) float32: the boxes in front of the kernel that has these crops; None without any
+    parts      (n + 1,) int64: where the images of each row begin among those of all rows, of which ``moves`` and
+               ``instances`` are; None if each row has one image
     """
 
     sizes: Int64Array
@@ -47,6 +49,7 @@ class Traced:
     instances: Mapping[str, RaggedRows]
     windows: Int32Array
     boxes: RaggedRows | None
+    parts: Int64Array | None = None
 
 
 class Tracer:
@@ -106,6 +109,8 @@ def tracer_of_windows(plan: Plan) -> Tracer | None:
 
 def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKernel]:
     """Return the native kernels that make the images, in order; ``before``: the one before a cache, or None."""
+    if samples.composed is not None:
+        return [samples.composed.frames]
     if samples.kernel is not None:
         return [samples.kernel] if before is None else [before, samples.kernel]
     steps = () if samples.program is None else samples.program.steps
@@ -136,7 +141,7 @@ def traced(
     seed, epoch, *keys = seeds
     values = None if boxes is None else np.ascontiguousarray(boxes.values, np.float32)
     ends = None if boxes is None else boxes.ends
-    sizes = done[:, -1, 9:11].astype(np.int64).tolist()
+    sizes = done[:, -1, 9:11].astype(np.int64)
     positions, attempts = (np.asarray(key, np.uint64) for key in keys)
     moves, windows = {}, []
     for number, head in enumerate(kernel.heads):

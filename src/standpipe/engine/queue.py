@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.batch.collate import Shape
+from standpipe.engine.moves import Traced
 from standpipe.engine.replace import BatchRecords
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import Watch
@@ -24,6 +25,21 @@ from standpipe.errors import StalledError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.stats.bad_samples import Ledger
+
+
+@dataclass(slots=True)
+class FramesOfOthers:
+    """The images of other rows, of which rows of a batch are made as well.
+
+    earlier  rows before the batch, oldest first: the records of their batch, and the row's number there
+    jobs     rows that are made for this batch: their records, and the work; in the order of ``earlier`` if they are
+             among these, and else in that in which the batch uses them
+    traced   what happens to the instances of all images of the rows; None while images are missing
+    """
+
+    earlier: list[tuple[BatchRecords, int]] = field(default_factory=list)
+    jobs: list[tuple[BatchRecords, Job]] = field(default_factory=list)
+    traced: Traced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class Filling:
     rows     number of its rows
     batch_records  the records of its rows
     job      the rows as work for the workers
+    others   where rows are made of several images: those of other rows
     """
 
     slot: int
@@ -42,11 +59,17 @@ class Filling:
     rows: int
     batch_records: BatchRecords
     job: Job
+    others: FramesOfOthers = field(default_factory=FramesOfOthers)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Return all work for this batch."""
+        return [self.job, *(job for _, job in self.others.jobs)]
 
     @property
     def is_over(self) -> bool:
         """Return True if no worker writes to the slot any more."""
-        return self.job.done
+        return all(job.done for job in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class BatchRecords:
     assignment  the slot to fill, and the batch's first records
     valid       (rows,) bool: False for rows that only pad the batch
     tracer      repeats what transforms draw for an image; None if nobody needs it
+    first       (rows,) the attempts of the first records; None: 0
     bad         the bad samples that were replaced, in order
     error       the error of the last bad sample; None without one
     records     the present record of each row
@@ -41,6 +42,7 @@ class BatchRecords:
     assignment: Assignment
     valid: NDArray[np.bool_]
     tracer: Tracer | None = None
+    first: Int64Array | None = None
     bad: list[BadSample] = field(default_factory=list)
     error: SampleError | None = None
     records: Records = field(init=False)
@@ -50,7 +52,9 @@ class BatchRecords:
 
     def __post_init__(self) -> None:
         self.records = self.assignment.records
-        self._attempts = np.zeros(len(self.records.index), np.int64)
+        self._attempts = (
+            np.zeros(len(self.records.index), np.int64) if self.first is None else self.first.copy()
+        )
 
     def placed(self) -> Assignment:
         """Return the first assignment with the places of its rows, without pictures that are too large for them."""
@@ -101,7 +105,8 @@ class BatchRecords:
         policy = self.plan.pipeline.bad
         if not isinstance(policy, Replace) or not len(rows) or not all(map(is_replaced, failures)):
             return None
-        if self._attempts[[*failed]].max(initial=0) >= MOST_ATTEMPTS:
+        tried = self._attempts if self.first is None else self._attempts - self.first
+        if tried[[*failed]].max(initial=0) >= MOST_ATTEMPTS:
             return None
         indices = self.records.index.copy()
         for row in sorted(failed):

@@ -120,6 +120,7 @@ class Assignment:
     without    rows that are left out; replacement records fill them before the batch is used
     traced     what the transforms do to the rows' images, of their present records; None if nobody needs it
     canvases   where the rows of pictures that differ in size are; None for other workers than the filling thread's own
+    frames     the image of each row, where rows are made of several images; the workers put it here. Else empty
     """
 
     slot: int
@@ -130,6 +131,7 @@ class Assignment:
     without: frozenset[int] = frozenset()
     traced: Traced | None = None
     canvases: Canvases | None = None
+    frames: dict[int, _native.ImageFrame] = field(default_factory=dict)
 
     @property
     def rows_to_make(self) -> Int64Array:
@@ -173,6 +175,7 @@ class WorkersMemory:
     read_ahead  encoded samples
     cache       marks of cached rows, and rows being written to the disk
     side        the side arena
+    frames      images of which rows of several images are made
     waiting     samples of worker processes that are stored outside the slots
     in_heap     bytes of ``waiting`` that are in this process's heap
     processes   by name: the memory that processes share, and each worker's own memory
@@ -181,6 +184,7 @@ class WorkersMemory:
     read_ahead: Use = Use()
     cache: Use = Use()
     side: Use = Use()
+    frames: Use = Use()
     waiting: Use = Use()
     in_heap: int = 0
     processes: Mapping[str, Use] = field(default_factory=dict)

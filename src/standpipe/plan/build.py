@@ -22,6 +22,7 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import (
     bytes_apart,
+    composed,
     device_share,
     divided,
     has_encoded,
@@ -61,7 +62,7 @@ from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
-from standpipe.transform import checked, segments_of
+from standpipe.transform import ComposedKernel, checked, has_compositions, segments_of
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 
@@ -260,6 +261,7 @@ def _samples(
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels), mixes=mixes, pads=pads
     )
+    composes = has_compositions(pipeline.transforms)
     samples = SamplePlan(
         python=source if isinstance(source, PythonSource) else None,
         stream=source if isinstance(source, StreamSource) else None,
@@ -269,6 +271,7 @@ def _samples(
         finish=finish,
         mixings=mixings,
         suspects=(program or divided(pipeline, source)).suspects,
+        composed=composed(pipeline, source, executor, by_sample=bool(labels)) if composes else None,
     )
     return replace(samples, instances=instance_plan(pipeline, source, samples))
 
@@ -307,6 +310,8 @@ def _needs(
         index=source.index_bytes + order_bytes(described.order),
         cost=cost,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
+        window=max((each.window for each in _composed(described)), default=0),
+        frame_of_row=max((each.frame_bytes for each in _composed(described)), default=0),
         whole=whole or described.options.round_robin,
         makers=0 if (fleet := described.options.fleet) is None else fleet.makers,
         side=has_encoded(source)
@@ -316,6 +321,12 @@ def _needs(
         ),
         frame=frame,
     )
+
+
+def _composed(described: _Described) -> list[ComposedKernel]:
+    """Return the kernels of rows that are made of several images, of all segments."""
+    parts = [described.samples, *(each.samples for each in described.segments)]
+    return [each.composed for each in parts if each.composed is not None]
 
 
 def _budget(options: LoaderOptions) -> int:
@@ -341,6 +352,7 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
         workers=needs.cost.of(sizes.most_workers),
         read_ahead=sizes.read_ahead,
         cache=needs.cache,
+        frames=needs.frames(sizes.slots),
         engine=ENGINE_BYTES,
         side=sizes.side,
         whole=min(sizes.most_workers * frame, sizes.side),
@@ -351,6 +363,9 @@ def _cost(described: _Described) -> WorkerCost:
     """Return the memory of a worker. A Python worker also has an encoded image, and two where reads may be hedged."""
     if described.samples.program is None:
         cost = replace(NATIVE_WORKERS, images=has_encoded(described.source))
+        for each in _composed(described):
+            more = each.memory_bytes(described.pipeline.decoding)
+            cost = replace(cost, each=max(cost.each, NATIVE_WORKERS.each + more), slots=2)
     else:
         cost = PROCESSES if described.executor is Executor.PROCESS else THREADS
         if has_encoded(described.source):

@@ -17,7 +17,7 @@ from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.instances import instance_lines
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
-from standpipe.plan.remote_images import sends_bytes, sent_bytes
+from standpipe.plan.remote_images import fleet_lines
 from standpipe.plan.storage import storage_costs
 from standpipe.spec import Executor, ReadOptions, shape_text
 from standpipe.system import published
@@ -53,7 +53,7 @@ def explain(plan: Plan) -> str:
         ("transform", _transform(plan)),
         *([("cache", _cache(plan))] if plan.pipeline.cached is not None else []),
         ("batch", _batch(plan)),
-        *([("fleet", _fleet(plan))] if plan.options.fleet is not None else []),
+        *([("fleet", fleet_lines(plan))] if plan.options.fleet is not None else []),
         ("device", plan.device.describe(plan.batch.layout.in_slot, plan.samples.finish)),
         *([("carried", plan.carried.describe())] if plan.carried is not None else []),
         ("memory", _memory(plan)),
@@ -156,12 +156,15 @@ def _transform(plan: Plan) -> list[str]:
     elif len(kernel.image.stages) > 1:
         kernels = f"one kernel of {len(kernel.image.stages)} stages"
     made = f"{kernels}: decode + {kernel.describe()}"
+    if (composed := plan.samples.composed) is not None:
+        made = composed.describe()
     if plan.cache is not None and plan.cache.before is not None:
         before = plan.cache.before.describe()
         made = f"two kernels, with the cache between: decode + {before}; {kernel.describe()}"
     return [
         made,
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
+        *(composed.notes if composed is not None else []),
         *_conversions(plan),
         decode,
     ]
@@ -272,26 +275,6 @@ def _batch(plan: Plan) -> list[str]:
     ]
 
 
-def _fleet(plan: Plan) -> list[str]:
-    """Return the lines on the processes outside this one that make the batches."""
-    fleet = plan.options.fleet
-    assert fleet is not None
-    travelling = sent_bytes(plan)
-    on_the_way = plan.memory.slots - 1
-    return [
-        *fleet.describe(),
-        f"{show_bytes(travelling)} travel per batch"
-        + (": images as bytes, which are normalized here" if sends_bytes(plan) else ""),
-        f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} outside this process",
-        f"at most {2 * fleet.makers} more for a time: made twice as they were late, or not needed any more",
-        {
-            "local": "without a maker, workers here make the batches",
-            "wait": "without a maker, the loader waits",
-            "raise": "without a maker, a batch is a WorkerDiedError",
-        }[fleet.fallback],
-    ]
-
-
 def _shapes_by_epoch(plan: Plan, rows: str) -> list[str]:
     """Return a line for each epoch from which on a field has another shape than in the largest batches, or several."""
     lines: list[str] = []
@@ -363,6 +346,11 @@ def _memory(plan: Plan) -> list[str]:
         ("workers", forecast.workers, _memory_per_worker(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
+        *(
+            [("images", forecast.frames, "of earlier rows too, of which rows are made")]
+            if forecast.frames
+            else []
+        ),
         ("engine", forecast.engine, ""),
         *(
             [("whole frames", forecast.whole, "one for each worker, as large as the first samples'")]

@@ -19,17 +19,21 @@ from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed, Ragg
 from standpipe.transform import (
     IMAGE,
     MASK,
+    ComposedKernel,
     FieldKind,
     Mixing,
     NativeKernel,
     NativeStep,
     SampleProgram,
+    composed_kernel,
     field_of_view,
     fuse,
+    has_compositions,
     kinds_of,
     sample_program,
     split_at_cache,
 )
+from standpipe.transform.pixels.compositions import ComposingTransform
 
 ONE_KEPT = (
     "cache() after a transform keeps one image of a record, and not its masks or further pictures: put it right after "
@@ -48,6 +52,8 @@ def kernel_or_program(
     by_sample  True if samples are checked one by one
     pads       True if a kernel may write pictures that differ in size into a slot
     """
+    if has_compositions(pipeline.transforms):
+        return composed(pipeline, source, executor, by_sample=by_sample).last, None
     channels, specs = pipeline.decoding.channels, source.fields.values()
     images = any(isinstance(spec, Encoded) and spec.kind == "image" for spec in specs)
     if channels != "RGB" and not isinstance(source, PythonSource) and not images:
@@ -82,6 +88,41 @@ def kernel_or_program(
     return kernels_around(pipeline, source)[1], None
 
 
+def composed(
+    pipeline: Description, source: OpenSource, executor: Executor, *, by_sample: bool
+) -> ComposedKernel:
+    """Return the kernels of rows that are made of several images; ``kernel_or_program`` documents the rest.
+
+    Raises ``PlanError`` where native code doesn't make all of a row.
+    """
+    what = next(each for each in pipeline.transforms if isinstance(each, ComposingTransform)).describe()
+    steps = divided(pipeline, source).steps
+    is_python = isinstance(source, PythonSource) or not all(isinstance(each, NativeStep) for each in steps)
+    if is_python or pipeline.batch_functions:
+        raise PlanError(
+            f"{what} can't be beside Python code, as a worker has only a part of a batch: leave out the functions, and "
+            "use a source that Python doesn't make, such as Coco, YoloLabels or HuggingFace"
+        )
+    if executor is Executor.INLINE or by_sample:
+        raise PlanError(
+            f"{what} needs executor='thread', and labels that a column has: leave out executor='inline'"
+        )
+    if _cached(pipeline) > 0 or pipeline.collate:
+        raise PlanError(
+            f"{what} can't follow a cache of images, or be collated: put cache() right after the source"
+        )
+    if pipeline.budget is not None or pipeline.batch_sampler or pipeline.groups is not None:
+        raise PlanError(f"{what} needs batches of one length: use batch(batch_size)")
+    (step, *_) = steps or (None,)
+    known = source.locate(np.zeros(0, np.int64)).sizes is not None
+    if not isinstance(step, NativeStep) or len(step.inputs) > 1 or not known:
+        raise PlanError(
+            f"{what} needs one encoded image a record, whose size is known before it is decoded: use a source with "
+            "boxes, such as Coco or YoloLabels"
+        )
+    return composed_kernel(pipeline.transforms, step.source_px, step.inputs[0])
+
+
 def _padding_kernel(pipeline: Description, source: OpenSource, program: SampleProgram) -> NativeKernel | None:
     """Return a kernel that writes pictures which differ in size into a slot, with their padding.
 
@@ -113,7 +154,7 @@ def _padding_kernel(pipeline: Description, source: OpenSource, program: SamplePr
 def divided(pipeline: Description, source: OpenSource, cached: int = 0) -> SampleProgram:
     """Return the steps of a pipeline's samples. ``cached``: number of transforms before the cache."""
     return sample_program(
-        pipeline.transforms,
+        [each for each in pipeline.transforms if not isinstance(each, ComposingTransform)],
         _plain_fields(source),
         cached,
         whole=_is_declared(source),

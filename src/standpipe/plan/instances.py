@@ -90,7 +90,8 @@ def instance_fields(
     if isinstance(how, Ragged) and how.max_values is not None:
         room = how.max_values
     elif isinstance(source, HasInstances):
-        room = rows * max(source.most_instances, 1)
+        images = 1 if samples.composed is None else 1 + len(samples.composed.partners)
+        room = rows * images * max(source.most_instances, 1)
     elif not isinstance(how, Pad):
         raise PlanError(
             "the most instances of a batch aren't known before samples are made: give "

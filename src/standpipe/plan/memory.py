@@ -49,6 +49,8 @@ class MemoryForecast:
         Encoded samples that wait to be decoded.
     cache : int
         The cache's bookkeeping, and rows on their way to the disk. Stored rows don't count.
+    frames : int
+        Images from which rows of several images are made, with those of earlier rows.
     engine : int
         The rest of a running loader.
     side : int
@@ -72,6 +74,7 @@ class MemoryForecast:
     workers: int
     read_ahead: int
     cache: int
+    frames: int
     engine: int
     side: int
     whole: int
@@ -90,7 +93,14 @@ class MemoryForecast:
     def allocated(self) -> int:
         """The bytes that standpipe allocates for any data: all except the process and the side arena."""
         return (
-            self.index + self.slots + self.waiting + self.workers + self.read_ahead + self.cache + self.engine
+            self.index
+            + self.slots
+            + self.waiting
+            + self.workers
+            + self.read_ahead
+            + self.cache
+            + self.frames
+            + self.engine
         )
 
 
@@ -160,6 +170,8 @@ class Needs:
     index    the source's index, and the order's tables
     cost     memory of the workers
     cache    marks of cached rows, and rows being written to the disk
+    window   number of earlier rows whose images stay for rows of several images
+    frame_of_row  an image of such a row
     whole    True if one worker makes a whole batch
     side     True if the side arena may be needed: for whole frames, or for results of processes outside slots
     frame    largest whole frame of the first samples, with its file
@@ -172,6 +184,8 @@ class Needs:
     index: int
     cost: WorkerCost
     cache: int
+    window: int
+    frame_of_row: int
     whole: bool
     makers: int
     side: bool
@@ -187,6 +201,10 @@ class Needs:
         if self.makers:
             return 1 + 2 * self.makers  # each has its next batch in hand, also while one before it is awaited
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
+
+    def frames(self, slots: int) -> int:
+        """Return the bytes of images of which rows are made: of ``slots`` batches, and of earlier rows with theirs."""
+        return self.frame_of_row * (self.window + (slots + 1) * self.rows)
 
     def batches(self, slots: int) -> int:
         """Return the bytes of ``slots`` slots, with their values outside."""
@@ -232,7 +250,7 @@ def fit(
         least = (
             needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES + needs.cache
         )
-        return least + needs.batches(slots) + fixed.read_ahead
+        return least + needs.batches(slots) + needs.frames(slots) + fixed.read_ahead
 
     threads = cpus if workers == "auto" else workers
     if workers == "auto":

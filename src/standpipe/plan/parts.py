@@ -11,7 +11,7 @@ from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
 from standpipe.spec import BATCH_FIELDS, ArraySpec, Executor, Labels, Listed
-from standpipe.transform import Left, Mixing, NativeKernel, SampleProgram
+from standpipe.transform import ComposedKernel, Left, Mixing, NativeKernel, SampleProgram
 from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
 
 
@@ -34,6 +34,7 @@ class SamplePlan:
     python   the source, if Python code gives its samples; else None
     stream   the source, if its samples come in sequence; else None
     kernel   the native kernel for every image, if no Python code takes part
+    composed  where rows are made of several images: how, with ``kernel`` as its last kernel; else None
     program  the steps of Python workers for every sample, if Python code takes part
     labels   labels that are checked sample by sample, since no column has them
     finish   the last step of natively made images, here or on the device; None without one
@@ -54,6 +55,7 @@ class SamplePlan:
     suspects: tuple[Left, ...] = ()
     simd: str | None = None
     instances: InstancePlan | None = None
+    composed: ComposedKernel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

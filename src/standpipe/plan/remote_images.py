@@ -10,6 +10,7 @@ from standpipe.errors import PlanError
 from standpipe.plan.fields import slot_layout
 from standpipe.plan.parts import SamplePlan
 from standpipe.spec import Executor
+from standpipe.units import show_bytes
 
 if TYPE_CHECKING:  # plans print themselves
     from standpipe.plan.plan import Plan
@@ -65,3 +66,23 @@ def check_fleet(plan: Plan) -> None:
             raise PlanError(
                 f"a fleet can't make these batches: {reason}. Leave that out, or leave fleet= out"
             )
+
+
+def fleet_lines(plan: Plan) -> list[str]:
+    """Return the lines of ``explain()`` on the processes outside this one that make the batches."""
+    fleet = plan.options.fleet
+    assert fleet is not None
+    travelling = sent_bytes(plan)
+    on_the_way = plan.memory.slots - 1
+    return [
+        *fleet.describe(),
+        f"{show_bytes(travelling)} travel per batch"
+        + (": images as bytes, which are normalized here" if sends_bytes(plan) else ""),
+        f"at most {on_the_way} batches on the way, {show_bytes(on_the_way * travelling)} outside this process",
+        f"at most {2 * fleet.makers} more for a time: made twice as they were late, or not needed any more",
+        {
+            "local": "without a maker, workers here make the batches",
+            "wait": "without a maker, the loader waits",
+            "raise": "without a maker, a batch is a WorkerDiedError",
+        }[fleet.fallback],
+    ]

@@ -15,6 +15,7 @@ COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
 START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
 PROCESSES = "worker processes"
 READ_AHEAD, CACHE, SIDE = "read-ahead", "cache, without its rows", "side arena"
+FRAMES = "images of rows of several"
 ENGINE, GROWTH = "engine", "growth of this process"
 
 
@@ -141,6 +142,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(worker_owner(plan), forecast.workers, most=workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, most=forecast.read_ahead),
         *([MemoryOwner(CACHE, forecast.cache, most=forecast.cache)] if forecast.cache else []),
+        *([MemoryOwner(FRAMES, forecast.frames, most=forecast.frames)] if forecast.frames else []),
         MemoryOwner(SIDE, forecast.whole, most=forecast.side),
         MemoryOwner(ENGINE, forecast.engine, most=forecast.engine),
     )

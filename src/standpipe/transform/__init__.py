@@ -4,6 +4,7 @@
 """
 
 from standpipe.transform.decoders.verdict import Fault, fault_of
+from standpipe.transform.kernels.composed import ComposedKernel, composed_kernel, has_compositions
 from standpipe.transform.kernels.fuse import field_of_view, fuse, split_at_cache
 from standpipe.transform.kernels.heads import Input, NativeKernel
 from standpipe.transform.kernels.native import decoder_name, decoder_version, only_libjpeg, simd_paths

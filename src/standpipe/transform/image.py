@@ -21,6 +21,7 @@ from standpipe.units import is_count
 
 Size = tuple[int, int]  # (height, width) in pixels
 MOST_CHANNELS = _native.MOST_CHANNELS
+MOST_PX = _native.MOST_PX  # pixels along a side
 COLOURS = (1, 3)  # channels of images that transforms of colours take: grey levels, or RGB
 ABOVE_0 = sys.float_info.min
 MASK_FILL = 255  # class number of places outside an image, which losses and metrics usually ignore
@@ -97,6 +98,13 @@ class ImageTransform:
         size  (height, width) in pixels before the transform; None if it differs among images
         """
         return size
+
+    def most_after(self, most: Size | None) -> Size | None:
+        """Return the largest (height, width) of images after this transform; None if there is no limit.
+
+        most  the largest before the transform
+        """
+        return self.size_after(most)
 
     def channels_after(self, channels: int) -> int:
         """Return the images' number of channels after this transform.

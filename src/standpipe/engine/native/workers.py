@@ -8,7 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Records
@@ -31,9 +33,11 @@ from standpipe.engine.workers import (
     too_long,
 )
 from standpipe.errors import StalledError, WorkerDiedError, record_name
+from standpipe.order import Cursor
+from standpipe.plan.parts import SamplePlan
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy, read_threads
-from standpipe.spec import AnyArray, Int64Array
+from standpipe.spec import AnyArray, Int32Array, Int64Array
 from standpipe.stats.counters import PlaceStats, Stats, WorkerStats, with_counts
 from standpipe.stats.latency import Latency
 from standpipe.transform import as_bytes
@@ -48,6 +52,26 @@ DOING = {
     "waiting": "waiting for memory that other samples use, or for a cache's disk",
     "decoding": "decoding and transforming it",
 }
+
+
+class Programs(NamedTuple):
+    """The native forms of a segment's kernels.
+
+    first     reads records, and writes the slot unless there is a composer; None where rows are only copied
+    composer  makes rows of several images of ``first``; None: a row is made of one
+    last      the composer's program that writes the slot
+    """
+
+    first: _native.Program | None
+    composer: _native.Composer | None = None
+    last: _native.Program | None = None
+
+
+def _compiled(samples: SamplePlan, plan: Plan) -> Programs:
+    how = plan.pipeline.decoding, samples.simd
+    if samples.composed is not None:
+        return Programs(*samples.composed.compile(*how, last=samples.kernel))
+    return Programs(None if samples.kernel is None else samples.kernel.compile(*how))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +100,10 @@ class NativeWorkers(Workers):
         self._plan, self._ends = plan, ends
         self._overdue = Overdue(bell)
         # Programs for each segment; all are None where rows are only copied.
-        kernels = [each.samples.kernel for each in plan.segments] or [plan.samples.kernel]
-        self._programs = [
-            None if each is None else each.compile(plan.pipeline.decoding, plan.samples.simd)
-            for each in kernels
-        ]
-        self._reads = () if kernels[0] is None else kernels[0].reads
+        parts = [each.samples for each in plan.segments] or [plan.samples]
+        self._programs = [_compiled(part, plan) for part in parts]
+        self._reads = () if parts[0].kernel is None else parts[0].kernel.reads
+        self._frames = _native.FrameStore()
         ahead = ReadAhead(plan.memory.forecast.read_ahead, read_threads(plan.pool.workers))
         self._pool = _native.Pool(
             plan.pool.workers,
@@ -133,6 +155,41 @@ class NativeWorkers(Workers):
         lists = {name: texts.texts() for name, texts in assignment.records.texts.items()}
         return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment), lists)
 
+    def composer(self, at: Cursor) -> _native.Composer:
+        """Return what makes rows of several images in the step at a cursor."""
+        composer = self._programs[self._plan.segment(at)].composer
+        assert composer is not None
+        return composer
+
+    def compose(
+        self,
+        job: NativeJob,
+        assignment: Assignment,
+        ring: _native.SlotRing,
+        frames: list[_native.ImageFrame],
+        numbers: Int32Array,
+    ) -> None:
+        """Make the rows of several images, before all queued jobs, once these images are made.
+
+        numbers  of the images in ``frames``, of each row; -1: it isn't used
+        """
+        plan, at = self._plan, assignment.at
+        programs, kernel = self._programs[plan.segment(at)], plan.samples_at(at).kernel
+        assert kernel is not None
+        assert programs.composer is not None
+        job.native = _native.Job(
+            ring=ring,
+            slot=assignment.slot,
+            positions=assignment.positions,
+            program=programs.last,
+            outputs=kernel.places(plan.layout_at(at).offsets),
+            seed=plan.pipeline.seed,
+            epoch=at.epoch,
+        )
+        job.native.compose(programs.composer, frames, numbers)
+        job.records, job.rows = assignment.records, np.arange(len(assignment.positions))
+        self.submit(job, first=True)
+
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make the rows in ``new.rows`` again from other records, before all queued jobs."""
         assignment = new.assignment
@@ -166,19 +223,23 @@ class NativeWorkers(Workers):
         """Return the native job of an assignment, which knows where it finds all fields."""
         at, slot = assignment.at, assignment.slot
         plan, layout = self._plan, self._plan.layout_at(at)
-        kernel, program = plan.samples_at(at).kernel, self._programs[plan.segment(at)]
+        samples, program = plan.samples_at(at), self._programs[plan.segment(at)].first
+        kernel = samples.kernel if samples.composed is None else samples.composed.frames
+        outputs = [] if kernel is None else kernel.places(layout.offsets)
         job = _native.Job(
             ring=ring,
-            slot=slot,
+            slot=max(slot, 0),
             positions=positions,
             program=program,
-            outputs=[] if kernel is None else kernel.places(layout.offsets),
+            outputs=outputs,
             seed=plan.pipeline.seed,
             epoch=at.epoch,
             slot_rows=slot_rows,
             attempts=attempts,
         )
-        if kernel is not None and assignment.canvases is not None:
+        if samples.composed is not None:
+            job.frames(self._new_frames(assignment, samples.composed.frames.image.field, slot_rows))
+        elif kernel is not None and assignment.canvases is not None:
             for number, head in enumerate(kernel.heads):
                 if head.varies:
                     job.areas(number, assignment.canvases.areas[head.field])
@@ -200,10 +261,23 @@ class NativeWorkers(Workers):
             for part in rows.parts:
                 if name in self._reads:
                     job.pixels(self._reads.index(name), as_bytes(part.array), part.rows, partial)
-                else:
+                elif slot >= 0:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
         return job
+
+    def _new_frames(
+        self, assignment: Assignment, image: str, rows: Int64Array | None
+    ) -> list[_native.ImageFrame]:
+        """Add memory for the images of some rows to ``assignment.frames``, and return that of all rows up to the last.
+
+        Rows whose images aren't made have another row's.
+        """
+        assert assignment.traced is not None
+        chosen = np.arange(len(assignment.positions)) if rows is None else rows
+        made = self._frames.take(assignment.traced.moves[image][chosen, -1, 9:11].astype(np.int64))
+        assignment.frames.update(zip(chosen.tolist(), made, strict=True))
+        return [assignment.frames.get(row, made[0]) for row in range(int(chosen.max()) + 1)]
 
     def submit(self, job: NativeJob, *, first: bool = False) -> None:
         """Queue a job behind all jobs that were submitted before; with ``first``, before them."""
@@ -289,6 +363,7 @@ class NativeWorkers(Workers):
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
             cache=Use(0 if self._maintainer is None else self._plan.memory.forecast.cache),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
+            frames=Use(self._frames.bytes),
         )
 
     def close(self, patience_s: float) -> bool:

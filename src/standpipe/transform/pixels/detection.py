@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from standpipe import _native
 from standpipe.transform.image import (
     MASK_FILL,
+    MOST_PX,
     AtRandom,
     GeometricStep,
     GeometricTransform,
@@ -18,7 +19,6 @@ from standpipe.transform.image import (
 )
 from standpipe.transform.pixels.geometry import (
     INTERPOLATIONS,
-    MOST_PX,
     InterpolationName,
     SizedTransform,
     VaryingTransform,

@@ -10,6 +10,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import (
     MASK_FILL,
+    MOST_PX,
     AtRandom,
     GeometricStep,
     GeometricTransform,
@@ -25,8 +26,6 @@ WarpInterpolation = Literal["nearest", "bilinear"]
 AugmentInterpolation = Literal[WarpInterpolation, "bicubic"]
 InterpolationName = Literal[AugmentInterpolation, "box", "hamming", "lanczos"]
 INTERPOLATIONS = get_args(InterpolationName)
-
-MOST_PX = _native.MOST_PX  # pixels along a side
 
 
 class SizedTransform(GeometricTransform):
@@ -190,6 +189,10 @@ class Resize(GeometricTransform):
         if self.max_size is not None and new_long > self.max_size:
             new_short, new_long = max(int(self.max_size * new_short / new_long), 1), self.max_size
         return (new_long, new_short) if width <= height else (new_short, new_long)
+
+    def most_after(self, most: Size | None) -> Size | None:
+        """Return the largest (height, width) after the resize; None if there is no limit."""
+        return self.size_after(most) if self.max_size is None else (self.max_size, self.max_size)
 
     def scaled(self, scale: Fraction) -> ImageTransform:
         """Return the resize to a size that is ``scale`` times as large. Raises ``PlanError`` by the shorter side."""

@@ -7,8 +7,15 @@ from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.transform.image import MASK_FILL, MOST_CHANNELS, GeometricStep, GeometricTransform, Size
-from standpipe.transform.pixels.geometry import MOST_PX, SizedTransform, side_pair
+from standpipe.transform.image import (
+    MASK_FILL,
+    MOST_CHANNELS,
+    MOST_PX,
+    GeometricStep,
+    GeometricTransform,
+    Size,
+)
+from standpipe.transform.pixels.geometry import SizedTransform, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels

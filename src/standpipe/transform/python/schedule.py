@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from standpipe import _native
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
 from standpipe.spec import plain
+from standpipe.transform.image import MOST_PX
 from standpipe.transform.python.function import Function
 from standpipe.units import is_count
 
 Value = TypeVar("Value")
-
-MOST_PX = _native.MOST_PX  # pixels along a side
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,0 +1,321 @@
+#include "image/compose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "image/trace.h"
+#include "pixels/operations.h"
+#include "simd/aligned.h"
+
+namespace standpipe {
+namespace {
+
+constexpr uint32_t kPartnersOp = 0x55 << 16;  // no transform has it
+constexpr int kShareBits = 16;
+
+uint64_t bytes_of(Size size) noexcept {
+    return 3 * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
+}
+
+// Returns the key of what is made of the frames from `first` on: the row's own, or another image's beside it.
+SampleKey key_of(const SampleKey& row, size_t first) noexcept {
+    return row.salted(first == 0 ? 0 : mix(kGolden, first));
+}
+
+// A picture on a canvas, of which no more than the canvas has is seen.
+struct Placed {
+    const uint8_t* pixels;
+    Size size;
+    int left, top;
+
+    // Returns what is seen in columns [begin, end).
+    std::pair<int, int> columns(int begin, int end) const noexcept {
+        return {std::max(left, begin), std::min(left + size.width, end)};
+    }
+};
+
+// Pictures on a canvas, which don't overlap unless they are blended.
+struct Arranged {
+    std::array<Placed, 4> parts;
+    size_t count = 1;
+    Size canvas;
+    Colour fill{};
+    int share = 0;  // of the first of two pictures, in 2^-16; 0: they aren't blended
+
+    bool is_plain() const noexcept {
+        const Placed& first = parts.front();
+        return count == 1 && first.left == 0 && first.top == 0 && first.size == canvas;
+    }
+};
+
+// `sizes`: of the pictures; of the first alone, unless the composition takes place.
+Arranged arranged(const Composition& how, Draws& draws, std::span<const Size> sizes) noexcept {
+    Arranged made;
+    made.count = sizes.size();
+    for (size_t i = 0; i < sizes.size(); ++i) made.parts[i] = {nullptr, sizes[i], 0, 0};
+    made.fill = how.fill;
+    const Size size = how.size, own = sizes.front();
+    if (how.kind == Composition::Kind::mix_up) {
+        made.canvas = own;
+        if (sizes.size() > 1)
+            made.share =
+                std::max(1, static_cast<int>(std::lround(drawn_share(how.alpha, draws) * (1 << kShareBits))));
+    } else if (sizes.size() == 1) {
+        made.canvas = own;
+    } else {
+        made.canvas = {2 * size.height, 2 * size.width};
+        const int x = static_cast<int>(draws.uniform(0.5 * size.width, 1.5 * size.width)),
+                  y = static_cast<int>(draws.uniform(0.5 * size.height, 1.5 * size.height));
+        for (size_t i = 0; i < 4; ++i) {
+            made.parts[i].left = i % 2 ? x : x - sizes[i].width;
+            made.parts[i].top = i < 2 ? y - sizes[i].height : y;
+        }
+    }
+    return made;
+}
+
+// Writes a box of the canvas, row by row.
+void assemble(const Arranged& from, const Box& box, uint8_t* out) noexcept {
+    const auto fill = [&](uint8_t* to, int pixels) {
+        for (; pixels > 0; --pixels, to += 3) std::memcpy(to, from.fill.data(), 3);
+    };
+    const bool is_grey = from.fill[0] == from.fill[1] && from.fill[1] == from.fill[2];
+    for (int y = box.y; y < box.y + box.height; ++y) {
+        int x = box.x;
+        const auto fill_to = [&](int end) {
+            if (end <= x) return;
+            if (is_grey) std::memset(out, from.fill[0], 3 * static_cast<size_t>(end - x));
+            else fill(out, end - x);
+            out += 3 * static_cast<size_t>(end - x);
+            x = end;
+        };
+        for (size_t i = 0; i < from.count; ++i) {
+            const Placed& part = from.parts[i];
+            const auto [begin, end] = part.columns(box.x, box.x + box.width);
+            if (y < part.top || y >= part.top + part.size.height || begin >= end) continue;
+            fill_to(begin);
+            const size_t place = static_cast<size_t>(y - part.top) * static_cast<size_t>(part.size.width) +
+                                 static_cast<size_t>(begin - part.left);
+            std::memcpy(out, part.pixels + 3 * place, 3 * static_cast<size_t>(end - begin));
+            out += 3 * static_cast<size_t>(end - begin);
+            x = end;
+        }
+        fill_to(box.x + box.width);
+    }
+}
+
+void blend(const uint8_t* __restrict first, const uint8_t* __restrict second, int share, size_t bytes,
+           uint8_t* __restrict out) noexcept {
+    const auto own = static_cast<uint32_t>(share), other = (1U << kShareBits) - own;
+    for (size_t i = 0; i < bytes; ++i)
+        out[i] = static_cast<uint8_t>((first[i] * own + second[i] * other + (1U << (kShareBits - 1))) >>
+                                      kShareBits);
+}
+
+}  // namespace
+
+std::shared_ptr<Frame> FrameStore::take(Size size) {
+    std::unique_ptr<Frame> frame;
+    {
+        std::scoped_lock lock(mutex_);
+        if (!free_.empty()) {
+            frame = std::move(free_.back());
+            free_.pop_back();
+        }
+    }
+    if (!frame) frame = std::make_unique<Frame>();
+    frame->size = size;
+    const size_t before = frame->pixels.capacity();
+    refit(frame->pixels, bytes_of(size) + kSlack);
+    bytes_ += frame->pixels.capacity() - before;
+    return {frame.release(), [store = shared_from_this()](Frame* done) {
+                std::unique_ptr<Frame> own(done);
+                std::scoped_lock lock(store->mutex_);
+                store->free_.push_back(std::move(own));
+            }};
+}
+
+Composer::Composer(std::vector<Level> levels) : levels_(std::move(levels)), frames_{1} {
+    for (const Level& level : levels_) {
+        frames_.push_back(frames_.back() * level.how.pictures());
+        Split split;
+        std::vector<Pass> passes = level.after->heads.front().passes;
+        if (passes.size() > 1 && only_mirrors(passes.front().geometry) &&
+            passes.front().geometry.mirrors.empty() && passes.front().geometry.early_mirrors.empty()) {
+            split.in_place = std::move(passes.front().pixels);
+            passes.erase(passes.begin());
+        }
+        split.rest = std::make_shared<Program>(*level.after);
+        split.rest->heads.front().passes = std::move(passes);
+        splits_.push_back(std::move(split));
+    }
+}
+
+void Composer::mark(size_t level, size_t first, const SampleKey& key,
+                    std::span<uint8_t> used) const noexcept {
+    if (level == 0) {
+        used[first] = 1;
+        return;
+    }
+    const Composition& how = levels_[level - 1].how;
+    Draws draws(key_of(key, first).op(how.op));
+    const size_t count = draws.uniform() < how.p ? how.pictures() : 1;
+    for (size_t i = 0; i < count; ++i) mark(level - 1, first + i * frames_[level - 1], key, used);
+}
+
+void Composer::draw(const SampleKey& key, std::span<uint8_t> used, std::span<uint64_t> words) const noexcept {
+    std::ranges::fill(used, uint8_t{0});
+    mark(levels_.size(), 0, key, used);
+    Draws draws(key.op(kPartnersOp));
+    for (uint64_t& word : words) word = draws.word();
+}
+
+Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key,
+                     std::span<std::vector<Move>> moves) const {
+    if (level == 0) return sizes[first];
+    const Level& at = levels_[level - 1];
+    const size_t step = frames_[level - 1];
+    const SampleKey own = key_of(key, first);
+    Draws draws(own.op(at.how.op));
+    const size_t count = draws.uniform() < at.how.p ? at.how.pictures() : 1;
+    std::array<Size, 4> parts;
+    for (size_t i = 0; i < count; ++i) parts[i] = trace(level - 1, first + i * step, sizes, key, moves);
+    const Arranged made = arranged(at.how, draws, {parts.data(), count});
+    std::vector<Move> later;
+    standpipe::trace(*at.after, 0, made.canvas, own, later);
+    for (size_t i = 0; i < count; ++i)
+        for (size_t frame = first + i * step; frame < first + (i + 1) * step; ++frame) {
+            if (level > 1 && moves[frame].empty()) continue;  // not used
+            if (!made.is_plain() && made.share == 0)
+                moves[frame].push_back({{1, 0, static_cast<double>(made.parts[i].left), 0, 1,
+                                         static_cast<double>(made.parts[i].top), 0, 0, 1},
+                                        made.canvas.height,
+                                        made.canvas.width,
+                                        false});
+            moves[frame].insert(moves[frame].end(), later.begin(), later.end());
+        }
+    const RowFormat& format = at.after->format();
+    return {format.height, format.width};
+}
+
+void Composer::trace(std::span<const Size> sizes, const SampleKey& key,
+                     std::span<std::vector<Move>> moves) const {
+    trace(levels_.size(), 0, sizes, key, moves);
+}
+
+// A picture on its way to a row.
+struct Held {
+    const uint8_t* pixels = nullptr;
+    Size size;
+    std::vector<uint8_t>* own = nullptr;  // the memory that has it; null: it is a frame
+};
+
+struct Composer::Making {
+    const Composer& composer;
+    InputMaker& maker;
+    SideArena::Part& part;
+    ComposeMemory& memory;
+    std::span<const Frame* const> frames;
+    const SampleKey& key;
+    const RowPlace& out;
+    Outcome outcome{};
+
+    // Makes the picture behind a level of the frames from `first` on, the `number`th of those that are put
+    // together next.
+    Held picture(size_t level, size_t first, size_t number) {
+        if (level == 0) return {frames[first]->pixels.data(), frames[first]->size, nullptr};
+        const Level& at = composer.levels_[level - 1];
+        const Split& split = composer.splits_[level - 1];
+        const size_t step = composer.frames_[level - 1];
+        const SampleKey own = key_of(key, first);
+        Draws draws(own.op(at.how.op));
+        const size_t count = draws.uniform() < at.how.p ? at.how.pictures() : 1;
+        std::array<Held, 4> held;
+        std::array<Size, 4> sizes;
+        for (size_t i = 0; i < count && outcome.kind == Outcome::Kind::ok; ++i) {
+            held[i] = picture(level - 1, first + i * step, i);
+            sizes[i] = held[i].size;
+        }
+        if (outcome.kind != Outcome::Kind::ok) return {};
+        Arranged made = arranged(at.how, draws, {sizes.data(), count});
+        for (size_t i = 0; i < count; ++i) made.parts[i].pixels = held[i].pixels;
+        ComposeMemory::OfLevel& of_level = memory.levels[level - 1];
+        std::vector<uint8_t>& result = of_level.results[number];
+        Held whole = held[0];
+        if (made.share > 0) {
+            refit(result, bytes_of(made.canvas) + kSlack);
+            blend(held[0].pixels, held[1].pixels, made.share, bytes_of(made.canvas), result.data());
+            whole = {result.data(), made.canvas, &result};
+        } else if (!made.is_plain()) {
+            refit(result, bytes_of(made.canvas) + kSlack);
+            assemble(made, {0, 0, made.canvas.width, made.canvas.height}, result.data());
+            whole = {result.data(), made.canvas, &result};
+        }
+        if (!split.in_place.empty()) whole = change(split.in_place, own, whole, result);
+        return finish(level, own, whole, result);
+    }
+
+    // Applies stages to a picture where it is; a frame is copied first.
+    Held change(const std::vector<PixelStage>& stages, const SampleKey& own, Held whole,
+                std::vector<uint8_t>& result) {
+        if (!whole.own) {
+            refit(result, bytes_of(whole.size) + kSlack);
+            std::memcpy(result.data(), whole.pixels, bytes_of(whole.size));
+            whole = {result.data(), whole.size, &result};
+        }
+        Canvas canvas(*composer.levels_.front().after->kernels,
+                      {whole.own->data(), whole.size.height, whole.size.width, 3});
+        for (const PixelStage& stage : stages) {
+            refit(memory.work, stage.scratch_bytes(canvas.form()));
+            stage.apply(own, canvas, memory.work.data());
+        }
+        canvas.pixels();
+        whole.size = {canvas.height(), canvas.width()};
+        return whole;
+    }
+
+    // Does what is left behind a level: into the row, or for the next level.
+    Held finish(size_t level, const SampleKey& own, const Held& whole, std::vector<uint8_t>& result) {
+        const Program& rest = *composer.splits_[level - 1].rest;
+        const RawPixels pixels{whole.pixels, whole.size, 3};
+        if (level == composer.levels_.size()) {
+            outcome = maker.from_pixels(rest, 0, pixels, own, out, part);
+            return {};
+        }
+        if (only_copies(rest, whole.size)) return whole;
+        std::vector<uint8_t>& other = memory.levels[level - 1].other;
+        const Size size{rest.format().height, rest.format().width};
+        refit(other, bytes_of(size) + kSlack);
+        outcome = maker.from_pixels(rest, 0, pixels, own, RowPlace(other.data()), part);
+        part.release();
+        std::swap(result, other);
+        return {result.data(), size, &result};
+    }
+};
+
+Outcome Composer::make(InputMaker& maker, SideArena::Part& part, ComposeMemory& memory,
+                       std::span<const Frame* const> frames, const SampleKey& key,
+                       const RowPlace& out) const {
+    memory.levels.resize(std::max(memory.levels.size(), levels_.size()));
+    Making making{*this, maker, part, memory, frames, key, out};
+    making.picture(levels_.size(), 0, 0);
+    return std::move(making.outcome);
+}
+
+uint64_t Composer::memory_bytes(Size most) const noexcept {
+    uint64_t bytes = 0;
+    for (const Level& level : levels_) {
+        const bool is_mosaic = level.how.kind == Composition::Kind::mosaic;
+        const Size canvas = is_mosaic ? Size{2 * level.how.size.height, 2 * level.how.size.width} : most;
+        uint64_t work = 0;
+        for (const PixelStage& stage : splits_[static_cast<size_t>(&level - levels_.data())].in_place)
+            work = std::max<uint64_t>(work, stage.scratch_bytes({nullptr, canvas.height, canvas.width, 3}));
+        most = {level.after->format().height, level.after->format().width};
+        bytes += 2 * bytes_of(canvas) + work + 4 * bytes_of(most);
+    }
+    return bytes;
+}
+
+}  // namespace standpipe

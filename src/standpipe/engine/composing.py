@@ -1,0 +1,244 @@
+"""Find the images of which rows are made, where a row is made of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import RaggedRows
+from standpipe.engine.moves import Traced, Tracer
+from standpipe.engine.native.jobs import NativeJob
+from standpipe.engine.native.workers import NativeWorkers
+from standpipe.engine.queue import Filling, FramesOfOthers, RunParts
+from standpipe.engine.replace import BatchRecords, substitute_of
+from standpipe.engine.rows import located
+from standpipe.engine.workers import Assignment
+from standpipe.order import BudgetOrder, Cursor, Given
+from standpipe.spec import AnyArray, Int64Array
+from standpipe.stats.bad_samples import Ledger
+from standpipe.transform.pixels.compositions import Recent
+
+if TYPE_CHECKING:
+    from standpipe.transform import ComposedKernel
+
+# Attempts of records that are partners alone. A bad one gets up to 100 replacements.
+PARTNER_ATTEMPTS = 1 << 10
+
+
+class Composing:
+    """The images of earlier rows, and the choice among them. Only the filling thread uses it."""
+
+    def __init__(self, run: RunParts, tracer: Tracer) -> None:
+        self._plan, self._ring, self._tracer = run.queue.plan, run.queue.ring, tracer
+        self._workers = cast("NativeWorkers", run.workers)
+        self._epoch = 0
+        self._recent: dict[int, tuple[BatchRecords, int]] = {}  # by position, the oldest first
+        self._ledger = Ledger(self._plan)  # of rows that other batches have counted, or count
+
+    def forget(self) -> None:
+        """Forget the images of earlier rows, whose batches may not have been finished."""
+        self._recent.clear()
+
+    def others(self, records: BatchRecords) -> FramesOfOthers:
+        """Return the images of other rows that a batch needs, and begin to make those that are missing."""
+        at = records.assignment.at
+        composed = self._composed(at)
+        others = FramesOfOthers()
+        if self._epoch != at.epoch:
+            self.forget()
+            self._epoch = at.epoch
+        if composed.window:
+            before = self._before(at, composed.window)
+            missing = np.array([each for each in before if each not in self._recent], np.int64)
+            found = self._recent if len(missing) < len(before) else {}
+            if len(missing):
+                order = self._plan.order
+                assert not isinstance(order, BudgetOrder | Given)
+                indices = np.concatenate(
+                    [order.indices(at.epoch, int(each), int(each) + 1) for each in missing]
+                )
+                made = self._begin(others, at, indices, missing)
+                self._recent = {int(place): row for place, row in zip(missing, made, strict=True)} | found
+            others.earlier = [self._recent[each] for each in before]
+            own = records.assignment.positions.tolist()
+            self._recent |= {each: (records, row) for row, each in enumerate(own) if records.valid[row]}
+            for each in [*islice(self._recent, max(len(self._recent) - composed.window, 0))]:
+                del self._recent[each]
+        if "any" in composed.partners:
+            self._begin_any(others, records)
+        return others
+
+    def is_complete(self, filling: Filling) -> bool:
+        """Return True if the images of all other rows are made; else begin to make replacements of bad ones.
+
+        Raises the error of a bad one that isn't replaced.
+        """
+        for records, job in filling.others.jobs:
+            if not (failures := job.failures()) and not records.assignment.without:
+                continue
+            if (substitutes := records.substitutes(failures)) is None:
+                error = records.error_of(failures)
+                assert error is not None
+                raise error
+            self._workers.exchange(cast("NativeJob", job), substitutes, self._ring)
+            return False
+        return True
+
+    def compose(self, filling: Filling) -> None:
+        """Begin to make the rows of their images, and set ``filling.others.traced``."""
+        assignment, at = filling.batch_records.assignment, filling.at
+        composer, composed = self._workers.composer(at), self._composed(at)
+        used, words = self._drawn(assignment)
+        rows, each = used.shape
+        own = [(filling.batch_records, row) for row in range(rows)]
+        apart = [
+            (records, row) for records, _ in filling.others.jobs for row in range(len(records.records.index))
+        ]
+        sources = [*filling.others.earlier, *own, *(apart if "any" in composed.partners else [])]
+        numbers = self._chosen(composed, used, words, len(filling.others.earlier), len(sources) - len(apart))
+        chosen = [sources[number] for number in numbers[used]]
+        image = composed.frames.image.field
+        done = _joined([_traced(records).moves[image][row] for records, row in chosen])
+        sizes = np.zeros((rows * each, 2), np.int64)
+        sizes[used.ravel()] = done[:, -1, 9:11]
+        seeds = self._plan.pipeline.seed, at.epoch, np.asarray(assignment.positions, np.uint64)
+        moved = composer.trace(sizes, *seeds, np.zeros(rows, np.uint64)).reshape(rows * each, -1, 12)
+        filling.others.traced = Traced(
+            _traced(filling.batch_records).sizes,
+            {composed.last.image.field: np.concatenate([done, moved[used.ravel()]], axis=1)},
+            _instances(chosen),
+            np.zeros((rows, 0), np.int32),
+            None,
+            np.append(0, used.sum(axis=1).cumsum()),
+        )
+        frames = [records.assignment.frames[row] for records, row in chosen]
+        places = np.full(rows * each, -1, np.int32)
+        places[used.ravel()] = np.arange(len(frames))
+        self._workers.compose(cast("NativeJob", filling.job), assignment, self._ring, frames, places)
+
+    def _composed(self, at: Cursor) -> ComposedKernel:
+        composed = self._plan.samples_at(at).composed
+        assert composed is not None
+        return composed
+
+    def _drawn(self, assignment: Assignment) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+        """Return which images rows are made of, (rows, images) bool, and words for their choice, (rows, images)."""
+        positions = np.asarray(assignment.positions, np.uint64)
+        composer = self._workers.composer(assignment.at)
+        drawn = composer.draw(
+            self._plan.pipeline.seed, assignment.at.epoch, positions, np.zeros(len(positions), np.uint64)
+        )
+        used, words = drawn
+        return used.reshape(len(positions), -1).astype(np.bool_), words.reshape(len(positions), -1)
+
+    def _chosen(
+        self,
+        composed: ComposedKernel,
+        used: NDArray[np.bool_],
+        words: NDArray[np.uint64],
+        earlier: int,
+        apart: int,
+    ) -> Int64Array:
+        """Return the number of each image of the rows among all, (rows, images).
+
+        earlier  number of images of earlier rows, which come first; those of the batch follow
+        apart    number of these together; images of any records follow
+        """
+        rows = np.arange(len(used)) + earlier
+        numbers = np.tile(rows[:, None], (1, used.shape[1]))
+        for place, partners in enumerate(composed.partners, 1):
+            if isinstance(partners, Recent):
+                first = np.maximum(rows - partners.rows, 0)
+                share = (words[:, place] >> np.uint64(11)) * 2.0**-53
+                numbers[:, place] = np.where(rows > first, first + share * (rows - first), rows)
+            elif partners == "batch":
+                numbers[:, place] = earlier + (np.arange(len(used)) - place) % len(used)
+        wanted = used & np.array([False, *(partners == "any" for partners in composed.partners)])
+        numbers[wanted] = apart + np.arange(wanted.sum())
+        return numbers
+
+    def _before(self, at: Cursor, most: int) -> list[int]:
+        """Return the positions of this rank's last rows before a cursor, the oldest first."""
+        steps = self._plan.steps
+        found: list[int] = []
+        start = at.consumed + steps.rank * steps.batch - steps.global_batch
+        while len(found) < most and start > -steps.batch:
+            found = [*range(max(start, 0), start + steps.batch), *found]
+            start -= steps.global_batch
+        return found[-most:]
+
+    def _begin_any(self, others: FramesOfOthers, records: BatchRecords) -> None:
+        """Begin to make images of any records, one for each use."""
+        assignment, at = records.assignment, records.assignment.at
+        used, _ = self._drawn(assignment)
+        wanted = used & np.array([False, *(each == "any" for each in self._composed(at).partners)])
+        rows, places = np.nonzero(wanted)
+        positions = assignment.positions[rows]
+        attempts = PARTNER_ATTEMPTS * places
+        indices = [
+            substitute_of(
+                self._plan, at.epoch, int(position), int(attempt), int(assignment.records.index[row])
+            )
+            for row, position, attempt in zip(rows, positions, attempts, strict=True)
+        ]
+        if indices:
+            self._begin(others, at, np.array(indices, np.int64), positions, attempts)
+
+    def _begin(
+        self,
+        others: FramesOfOthers,
+        at: Cursor,
+        indices: Int64Array,
+        positions: Int64Array,
+        attempts: Int64Array | None = None,
+    ) -> list[tuple[BatchRecords, int]]:
+        """Begin to make the images of some records, and return them, as ``FramesOfOthers.earlier`` has them."""
+        layout = self._plan.layout_at(at)
+        made: list[tuple[BatchRecords, int]] = []
+        for first in range(0, len(indices), layout.rows):
+            part = slice(first, first + layout.rows)
+            rows = len(indices[part])
+            # Their other values go nowhere.
+            views = layout.views(np.empty(layout.stride_bytes, np.uint8), rows)
+            assignment = Assignment(-1, at, located(self._plan, indices[part]), positions[part], views)
+            some = None if attempts is None else attempts[part]
+            valid = np.ones(rows, np.bool_)
+            records = BatchRecords(self._plan, self._ledger, assignment, valid, self._tracer, some)
+            records.trace(assignment.records)
+            job = self._workers.begin(records.placed(), self._ring)
+            self._workers.submit(job)
+            others.jobs.append((records, job))
+            made += [(records, row) for row in range(rows)]
+        return made
+
+
+def _traced(records: BatchRecords) -> Traced:
+    assert records.assignment.traced is not None
+    return records.assignment.traced
+
+
+def _joined(moves: Sequence[AnyArray]) -> AnyArray:
+    """Return moves of n images, (moves, 12) each, as (n, moves, 12): those that have fewer stay where they are."""
+    most = max(len(each) for each in moves)
+    joined = np.zeros((len(moves), most, 12))
+    for row, each in enumerate(moves):
+        joined[row, : len(each)] = each
+        joined[row, len(each) :, :9] = np.eye(3).ravel()
+        joined[row, len(each) :, 9:11] = each[-1, 9:11]
+    return joined
+
+
+def _instances(chosen: Sequence[tuple[BatchRecords, int]]) -> dict[str, RaggedRows]:
+    """Return the instances of some images, by column."""
+    found: dict[str, RaggedRows] = {}
+    for name in _traced(chosen[0][0]).instances:
+        parts = []
+        for records, row in chosen:
+            column = _traced(records).instances[name]
+            parts.append(column.values[0 if row == 0 else column.ends[row - 1] : column.ends[row]])
+        found[name] = RaggedRows(np.concatenate(parts), np.cumsum([len(each) for each in parts]))
+    return found

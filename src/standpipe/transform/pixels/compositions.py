@@ -1,0 +1,192 @@
+"""Transforms that make an image of several: the sample's own and those of its partners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.spec import set_plain
+from standpipe.transform.image import MOST_PX, AtRandom, ImageTransform, Size, is_number
+from standpipe.transform.kinds import IMAGE, MOVED, FieldKind
+from standpipe.transform.pixels.geometry import side_pair
+from standpipe.transform.pixels.window import Colour, colour_of
+from standpipe.units import is_count
+
+MOST_ROWS = 1 << 16  # of a window
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Partners among the rows before a sample's own: of its rank, and of the same epoch.
+
+    Their images are decoded once and stay in memory, which ``explain()`` shows. A resumed run decodes them again, so
+    its batches are equal. With another world size, a sample gets other partners. The first row of an epoch has no row
+    before it and is its own partner.
+
+    Parameters
+    ----------
+    rows : int, default 128
+        Number of rows among which partners are chosen, from 1 to 65,536.
+
+    Examples
+    --------
+    >>> mosaic = sp.Mosaic(64, partners=sp.Recent(64))
+    """
+
+    rows: int = 128
+
+    def __post_init__(self) -> None:
+        set_plain(self)
+
+
+Partners = Recent | Literal["any", "batch"]
+
+
+class ComposingTransform(AtRandom):
+    """The base class of transforms that put several images together.
+
+    pictures  their number
+    """
+
+    __slots__ = ()
+    moved: ClassVar[tuple[str, ...]] = MOVED
+    pictures: ClassVar[int]
+    partners: Partners
+
+    @property
+    def is_random(self) -> bool:
+        """True unless ``p`` is 0."""
+        return self.p != 0
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for an invalid probability, or invalid partners."""
+        AtRandom.check(self)
+        named = self.partners in ("any", "batch")
+        if not named and not (
+            isinstance(self.partners, Recent) and is_count(self.partners.rows, 1, MOST_ROWS)
+        ):
+            self.refuse("partners", f"sp.Recent(rows), from 1 to {MOST_ROWS:,} rows, 'batch' or 'any'")
+
+    def for_kind(self, kind: FieldKind) -> ImageTransform | None:
+        """Return the transform itself for images. Raises ``PlanError`` for other pictures."""
+        if kind != IMAGE:
+            raise PlanError(f"{type(self).__name__} can't put {kind.plural} together: leave the field out")
+        return self
+
+    def composition(self, op: int) -> _native.Composition:
+        """Return the native form. ``op``: the transform's part of the key of random numbers."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Mosaic(ComposingTransform):
+    """Put four images around a random place of a canvas twice as high and wide, as the YOLO family does.
+
+    The place is uniform in the middle half of the canvas, in whole pixels. The sample's own image is up left of it, its
+    partners' images are up right, down left and down right. What leaves the canvas is cut off. Images keep their
+    pixels: resize them first, so that their longer side is ``size``. Follow it with ``RandomAffine(size=…)``, which
+    makes an image of the canvas. Boxes, keypoints and all other values of the instances are joined, the
+    sample's own first.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        (height, width) of a quarter of the canvas, in pixels.
+    p : float, default 1.0
+        Probability of a mosaic. Else the image stays alone.
+    partners : Recent, "batch" or "any", default Recent(128)
+        Where the other three images are from: ``Recent``: random ones of the last rows; ``"batch"``: the rows before
+        in the batch, the first following the last; ``"any"``: any records, which are decoded for this sample alone.
+    fill : int or tuple of int, default 114
+        Level of all channels or of each, 0 to 255, where no image is.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``: for invalid parameters; for a source without sizes of images; behind Python code.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.Coco("photos", "boxes.json"))
+    >>> small = photos.map(sp.Resize((32, 32)), sp.Mosaic(32), sp.CenterCrop(32))
+    """
+
+    draw_kind: ClassVar[int] = 57
+    pictures: ClassVar[int] = 4
+
+    size: int | tuple[int, int]
+    p: float = 1.0
+    partners: Partners = field(default_factory=Recent)
+    fill: int | Colour = 114
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        ComposingTransform.check(self)
+        if any(side > MOST_PX // 2 for side in self._side):
+            self.refuse("size", f"at most {MOST_PX // 2} pixels")
+        colour_of("Mosaic", self.fill)
+
+    @property
+    def _side(self) -> Size:
+        return side_pair("Mosaic", "size", self.size)
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return the canvas' (height, width) in pixels; None if it may differ."""
+        height, width = self._side
+        canvas = 2 * height, 2 * width
+        if self.p == 0:
+            return size
+        return canvas if self.p == 1 else None
+
+    def composition(self, op: int) -> _native.Composition:
+        """Return the native form."""
+        return _native.Composition.mosaic(op, self.p, *self._side, colour_of("Mosaic", self.fill))
+
+
+@dataclass(frozen=True, slots=True)
+class MixUpInstances(ComposingTransform):
+    """Blend an image with a partner's, and join the instances of both, as the YOLO family does.
+
+    The weight of the sample's own image is a random number of Beta(alpha, alpha). Levels are rounded to the nearest
+    integer. The partner's image is made by the transforms in front of this one, with random numbers of its own: behind
+    ``Mosaic`` and ``RandomAffine`` it is another mosaic. Instances of both images keep their labels.
+    ``MixUp`` is the one for class labels, and mixes whole batches.
+
+    Parameters
+    ----------
+    p : float, default 1.0
+        Probability of the change.
+    alpha : float, default 32.0
+        Both parameters of the beta distribution, above 0.
+    partners : Recent, "batch" or "any", default Recent(128)
+        Where the other image is from, as for ``Mosaic``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``: for invalid parameters; if images differ in size; and as for ``Mosaic``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.Coco("photos", "boxes.json"))
+    >>> mixed = photos.map(sp.Resize((32, 32)), sp.MixUpInstances(p=0.1))
+    """
+
+    draw_kind: ClassVar[int] = 58
+    pictures: ClassVar[int] = 2
+
+    p: float = 1.0
+    alpha: float = 32.0
+    partners: Partners = field(default_factory=Recent)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        ComposingTransform.check(self)
+        if not is_number(self.alpha) or not self.alpha > 0:
+            self.refuse("alpha", "a number above 0")
+
+    def composition(self, op: int) -> _native.Composition:
+        """Return the native form."""
+        return _native.Composition.mix_up(op, self.p, self.alpha)
