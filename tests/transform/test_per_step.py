@@ -217,6 +217,11 @@ def test_the_slots_have_room_for_the_largest_batch(photos: Path) -> None:
     assert "image: (4, 3, 32, 32) to (4, 3, 96, 96), one of 3 shapes per step" in text
     assert "with another batch size or world size, steps begin elsewhere, and get other shapes" in text
     assert "steps begin elsewhere" not in largest.explain()
+    with in_files(photos, STEP).batch(BATCH).loader(memory=MEMORY, num_workers=2) as loader:
+        assert len({batch["image"].shape for _ in range(2) for batch in loader}) == 3
+        ledger = loader.memory()
+        assert 0 < ledger["slots"].peak <= ledger["slots"].forecast
+        assert ledger.peak <= ledger.forecast
 
 
 def test_a_schedule_may_end_it(photos: Path) -> None:
