@@ -196,16 +196,28 @@ void bind_stages(nb::module_& m) {
             "Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no "
             "limit.")
         .def(
+            "resize_to_fit",
+            [](GeometryStage& s, int height, int width, bool only_smaller, bool round_up, bool nearest) {
+                after_mirrors(s).resize = GeometryStage::Resize::fit;
+                s.target = {height, width};
+                s.only_smaller = only_smaller;
+                s.round_up = round_up;
+                s.filter = nearest ? Filter::opencv_nearest : Filter::opencv_bilinear;
+            },
+            "height"_a, "width"_a, "only_smaller"_a, "round_up"_a, "nearest"_a,
+            "Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to the\n"
+            "nearest integer.")
+        .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
             "Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.")
         .def(
             "window",
-            [](GeometryStage& s, int height, int width, uint8_t fill) {
+            [](GeometryStage& s, int height, int width, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::centred, {height, width}, 0, 0, {}, false, 0};
-                s.window.padding.fill.fill(fill);
+                s.window = {
+                    Window::Place::centred, {height, width}, 0, 0, padding_of({}, 0, fill), false, 0};
             },
-            "height"_a, "width"_a, "fill"_a = 0)
+            "height"_a, "width"_a, "fill"_a = Colour{})
         .def(
             "pad",
             [](GeometryStage& s, const Sides& sides, int mode, const Colour& fill) {

@@ -125,6 +125,19 @@ Size of_listed_length(const GeometryStage& stage, Size source, const SampleKey& 
     return times(source, factor);
 }
 
+// The YOLO family's rule for frames and letter boxes.
+Size fitted(const GeometryStage& stage, Size source) noexcept {
+    double factor = std::min(static_cast<double>(stage.target.height) / source.height,
+                             static_cast<double>(stage.target.width) / source.width);
+    if (stage.only_smaller) factor = std::min(factor, 1.0);
+    const auto side = [&](int length, int most) {
+        const double scaled = length * factor;
+        return std::clamp(stage.round_up ? static_cast<int>(std::ceil(scaled)) : round_half_even(scaled), 1,
+                          most);
+    };
+    return {side(source.height, stage.target.height), side(source.width, stage.target.width)};
+}
+
 }  // namespace
 
 std::string text_of(Size size) { return std::to_string(size.width) + " × " + std::to_string(size.height); }
@@ -169,6 +182,7 @@ Size resized(const GeometryStage& stage, Size source, const SampleKey& key) noex
         case GeometryStage::Resize::exact: return stage.target;
         case GeometryStage::Resize::jitter: return jittered(stage, source, key);
         case GeometryStage::Resize::listed: return of_listed_length(stage, source, key);
+        case GeometryStage::Resize::fit: return fitted(stage, source);
         case GeometryStage::Resize::shorter_side: break;
     }
     const bool portrait = source.width <= source.height;
@@ -351,6 +365,10 @@ SampleGeometry sample_geometry(const GeometryStage& stage, const Cut& cut, const
     g.resize_y = resizes(g.y);
     // Pillow 13's order of passes, found by experiment: part of the pixel contract.
     g.vertical_first = box.height > whole.height && box.height - whole.height > 2 * (box.width - whole.width);
+    if (g.is_linear()) {
+        g.resize_x = g.resize_y = g.resize_x || g.resize_y;
+        g.vertical_first = false;
+    }
     return out;
 }
 

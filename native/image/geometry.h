@@ -96,8 +96,8 @@ struct Chance {
 // [zoom out] → [random crop, or one by boxes] → [mirror …] → [resize] → [window with padding] → [mirror …].
 struct GeometryStage {
     // jitter: as large as fits into the target, times a random scale. listed: the shorter side has one of
-    // several lengths.
-    enum class Resize : uint8_t { none, exact, shorter_side, jitter, listed };
+    // several lengths. fit: as large as fits into the target.
+    enum class Resize : uint8_t { none, exact, shorter_side, jitter, listed, fit };
 
     ZoomOut zoom_out;
     bool has_crop = false;
@@ -105,12 +105,13 @@ struct GeometryStage {
     std::optional<CropByBoxes> crop_by_boxes;
     std::vector<Mirror> early_mirrors;
     Resize resize = Resize::none;
-    Size target;                           // exact and jitter: both; shorter_side: `height` is its length
+    Size target;                           // exact, jitter and fit: both; shorter_side: `height` is its length
     int max_size = 0;                      // shorter_side and listed: cap of the longer one; 0: none
     double scale_low = 1, scale_high = 1;  // jitter
     std::vector<int> lengths;              // listed: at least one
     // shorter_side: the side's length is drawn from [target.height, random_end); 0: it isn't.
     int random_end = 0;
+    bool only_smaller = false, round_up = false;  // fit: a picture that fits stays; sides aren't just rounded
     uint32_t resize_op = 0;  // shorter_side, jitter and listed: part of the key of random numbers
     Filter filter = Filter::bilinear;
     uint32_t filter_op = 0;  // above 0: the filter is drawn, bilinear or bicubic

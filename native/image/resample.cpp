@@ -28,9 +28,12 @@ void identity(const AxisResize& axis, AxisWeights& out) {
     out.weight.assign(static_cast<size_t>(axis.count), 1 << kWeightBits);
 }
 
-}  // namespace
+// Along rows, an output of a single pixel is that pixel in OpenCV. Along columns it rounds a sum.
+void keep_one_weight(AxisWeights& axis) {
+    for (size_t i = 0; i < axis.length.size(); ++i)
+        if (axis.length[i] == 1) axis.weight[2 * i] = 1 << kLinearBits, axis.weight[2 * i + 1] = 0;
+}
 
-namespace {
 
 // Of compute_weights: start and length, and for each tap its weight and eight bytes of scratch (and two more
 // taps).
@@ -56,7 +59,7 @@ size_t Resampler::scratch_bytes(const Geometry& g, int channels) noexcept {
     const size_t out = whole_lines(bytes * static_cast<size_t>(g.x.count)) + kSlack;
     const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
     const size_t window = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 1;
-    const size_t row = g.vertical_first ? in : out;
+    const size_t row = g.is_linear() ? 2 * out : g.vertical_first ? in : out;
     const size_t ring = ring_rows(window) * (row + sizeof(uint8_t*));
     const size_t frames = g.surround.is_there ? 3 * in : 0;
     return ring + frames + 2 * row + 2 * out + weight_bytes(g.x, taps) + weight_bytes(g.y, window) +
@@ -70,17 +73,20 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, int chan
     sink_ = &sink;
     if (geometry.resize_x) compute_weights(geometry.filter, geometry.x, x_weights_);
     else identity(geometry.x, x_weights_);
+    is_linear_ = geometry.is_linear() && geometry.resize_x;
+    if (is_linear_) keep_one_weight(x_weights_);
     if (geometry.resize_y) compute_weights(geometry.filter, geometry.y, y_weights_);
     else identity(geometry.y, y_weights_);
     region_ = {x_weights_.begin(), y_weights_.begin(), x_weights_.end(), y_weights_.end()};
     place_source();
     if (geometry.resize_x)
-        plan_.prepare(x_weights_, region_.x0, region_.width(), channels, geometry.mirror, kernels_->splits);
+        plan_.prepare(x_weights_, region_.x0, region_.width(), channels, geometry.mirror,
+                      kernels_->splits && !is_linear_);
 
     const auto pixel = static_cast<size_t>(channels);
     const size_t in_bytes = pixel * static_cast<size_t>(region_.width());
     const size_t out_bytes = pixel * static_cast<size_t>(geometry.x.count);
-    row_bytes_ = geometry.vertical_first ? in_bytes : out_bytes;
+    row_bytes_ = is_linear_ ? sizeof(int16_t) * out_bytes : geometry.vertical_first ? in_bytes : out_bytes;
     row_stride_ = whole_lines(row_bytes_) + kSlack;
     across_stride_ = whole_lines(out_bytes) + kSlack;
     const size_t rows = ring_rows(static_cast<size_t>(y_weights_.taps));
@@ -146,6 +152,12 @@ void Resampler::push_some(const uint8_t* const* rows, int count) noexcept {
     if (!geometry_.resize_y) return emit_across(rows, count);
     const uint8_t* from[2] = {rows[0], rows[count - 1]};
     uint8_t* const kept[2] = {ring_row(next_in_), ring_row(next_in_ + count - 1)};
+    if (is_linear_) {
+        for (int i = 0; i < count; ++i)
+            kernels_->linear_across(from[i], plan_.pass(), reinterpret_cast<int16_t*>(kept[i]));
+        next_in_ += count;
+        return finish_rows();
+    }
     if (!geometry_.vertical_first) across(from, kept, count);
     for (int i = 0; i < count; ++i)
         if (from[i] != kept[i]) std::memcpy(kept[i], from[i], row_bytes_);
@@ -178,6 +190,12 @@ const uint8_t* Resampler::down(int y, uint8_t* line) noexcept {
     const auto i = static_cast<size_t>(y);
     const int start = y_weights_.start[i], length = y_weights_.length[i];
     const int32_t* weight = &y_weights_.weight[i * static_cast<size_t>(y_weights_.taps)];
+    if (is_linear_) {
+        const auto row = [&](int at) { return reinterpret_cast<const int16_t*>(ring_row(at)); };
+        linear_down(row(start), row(start + length - 1), weight[0], weight[1], row_bytes_ / sizeof(int16_t),
+                    line);
+        return line;
+    }
     if (length == 1 && weight[0] == 1 << kWeightBits) return ring_row(start);
     for (int t = 0; t < length; ++t) window_[static_cast<size_t>(t)] = ring_row(start + t);
     kernels_->vertical(window_.data(), weight, length, row_bytes_, line);

@@ -34,6 +34,9 @@ struct Geometry {
     bool resize_x = false, resize_y = false;  // false: outputs are the source's own pixels
     bool vertical_first = false;
     Surround surround;
+
+    // OpenCV's: rows between the passes have numbers of 16 bits, and both passes take place.
+    bool is_linear() const noexcept { return filter == Filter::opencv_bilinear; }
 };
 
 // Takes finished rows: `row` is called for output rows 0, 1, … with geometry.x.count pixels each.
@@ -106,6 +109,7 @@ class Resampler {
     AlignedVector<uint8_t> ring_, lines_, across_;  // lines_: of the vertical pass, across_: of the other
     AlignedVector<uint8_t> frames_;  // two rows with what surrounds the source, and one of that alone
     std::vector<const uint8_t*> window_;
+    bool is_linear_ = false;  // both passes are those of OpenCV's bilinear resize
     size_t row_bytes_ = 0, row_stride_ = 0, across_stride_ = 0;  // rows: of ring_ and lines_
     int ring_mask_ = 0, next_in_ = 0, next_out_ = 0;
     int next_source_ = 0, framed_ = 0;  // the next rows of the source, and of the picture around it

@@ -103,13 +103,47 @@ void nearest(const AxisResize& axis, AxisWeights& out) {
             axis.clip_low + std::clamp(static_cast<int>(at), 0, axis.clip_high - axis.clip_low - 1);
 }
 
+// OpenCV's cv2.INTER_NEAREST: no half is added to an output's place.
+void opencv_nearest(const AxisResize& axis, AxisWeights& out) {
+    const double scale = 1 / (axis.virtual_size / (axis.high - axis.low));
+    out.taps = 1;
+    out.start.resize(static_cast<size_t>(axis.count));
+    out.length.assign(static_cast<size_t>(axis.count), 1);
+    out.weight.assign(static_cast<size_t>(axis.count), 1 << kWeightBits);
+    for (int i = 0; i < axis.count; ++i)
+        out.start[static_cast<size_t>(i)] =
+            std::min(axis.clip_low + static_cast<int>(axis.low - axis.clip_low + (axis.first + i) * scale),
+                     axis.clip_high - 1);
+}
+
+// OpenCV's cv2.INTER_LINEAR: places are rounded to floats, and each weight by itself.
+void opencv_bilinear(const AxisResize& axis, AxisWeights& out) {
+    const double scale = 1 / (axis.virtual_size / (axis.high - axis.low));
+    const auto count = static_cast<size_t>(axis.count);
+    out.taps = 2;
+    out.start.resize(count);
+    out.length.resize(count);
+    out.weight.resize(2 * count);
+    for (size_t i = 0; i < count; ++i) {
+        const double centre = axis.low - axis.clip_low + (axis.first + static_cast<int>(i) + 0.5) * scale;
+        const auto at = static_cast<float>(centre - 0.5), floor = std::floor(at);
+        const int first = axis.clip_low + static_cast<int>(floor);
+        out.start[i] = std::clamp(first, axis.clip_low, axis.clip_high - 1);
+        out.length[i] = std::min(first + 2, axis.clip_high) - out.start[i];
+        out.weight[2 * i] = static_cast<int32_t>(std::nearbyint((1 - (at - floor)) * (1 << kLinearBits)));
+        out.weight[2 * i + 1] = static_cast<int32_t>(std::nearbyint((at - floor) * (1 << kLinearBits)));
+    }
+}
+
 }  // namespace
 
 double filter_support(Filter filter) noexcept {
     switch (filter) {
-        case Filter::nearest: return 0.0;
+        case Filter::nearest:
+        case Filter::opencv_nearest: return 0.0;
         case Filter::box: return 0.5;
         case Filter::bilinear:
+        case Filter::opencv_bilinear:
         case Filter::hamming: return 1.0;
         case Filter::bicubic: return 2.0;
         case Filter::lanczos: return 3.0;
@@ -118,7 +152,8 @@ double filter_support(Filter filter) noexcept {
 }
 
 int max_taps(Filter filter, const AxisResize& axis) noexcept {
-    if (filter == Filter::nearest) return 1;
+    if (filter == Filter::nearest || filter == Filter::opencv_nearest) return 1;
+    if (filter == Filter::opencv_bilinear) return 2;
     const double stretch = std::max((axis.high - axis.low) / axis.virtual_size, 1.0);
     const double taps = 2 * std::ceil(filter_support(filter) * stretch) + 1;
     return static_cast<int>(std::min<double>(taps, axis.clip_high - axis.clip_low));
@@ -132,6 +167,8 @@ void compute_weights(Filter filter, const AxisResize& axis, AxisWeights& out) {
         case Filter::hamming: return antialiased<hamming>(1.0, axis, out);
         case Filter::bicubic: return antialiased<cubic>(2.0, axis, out);
         case Filter::lanczos: return antialiased<lanczos>(3.0, axis, out);
+        case Filter::opencv_nearest: return opencv_nearest(axis, out);
+        case Filter::opencv_bilinear: return opencv_bilinear(axis, out);
     }
 }
 

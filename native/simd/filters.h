@@ -8,7 +8,17 @@
 
 namespace standpipe {
 
-enum class Filter : uint8_t { nearest, bilinear, bicubic, box, hamming, lanczos };
+// Pillow's, and two of OpenCV's, which aren't antialiased.
+enum class Filter : uint8_t {
+    nearest,
+    bilinear,
+    bicubic,
+    box,
+    hamming,
+    lanczos,
+    opencv_nearest,
+    opencv_bilinear
+};
 
 // One axis of a resize of [low, high) of a source to `virtual_size` outputs, of which only `count` from
 // `first` on are wanted. The source ends at `clip_low` and `clip_high`: taps beyond are dropped, not
@@ -21,6 +31,7 @@ struct AxisResize {
 };
 
 // Output i is the sum over t < length[i] of source[start[i] + t] * weight[i * taps + t], with kWeightBits.
+// OpenCV's bilinear filter has two weights with kLinearBits, also where both are of one pixel at the border.
 struct AxisWeights {
     int taps = 0;  // most taps of any output; shorter ones are padded with zeros
     std::vector<int32_t> start, length, weight;

@@ -59,6 +59,10 @@ struct HsvGains {
     float saturation, value;
 };
 
+// Fractional bits of a weight of OpenCV's bilinear resize, and of the rows between its passes. Both weights of
+// an output are not always 1 together.
+inline constexpr int kLinearBits = 11, kBetweenBits = 7;
+
 struct Kernels {
     const char* name;
     bool splits;  // whether `horizontal` reads HorizontalPass::split
@@ -99,6 +103,9 @@ struct Kernels {
     // conversion to 8-bit HSV, products truncated and at most 255, and its conversion back, without fused
     // multiplications.
     void (*gain_hsv)(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
+    // The horizontal pass of OpenCV's bilinear resize, of two taps: pass.channels numbers a pixel, with
+    // kBetweenBits and truncated. Up to 8 bytes behind `out` are overwritten.
+    void (*linear_across)(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
 };
 
 // The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
@@ -115,6 +122,11 @@ void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* belo
 void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
                         uint8_t* out) noexcept;
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
+void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
+
+// The vertical pass, of rows from `linear_across`. Compilers vectorise it.
+void linear_down(const int16_t* above, const int16_t* below, int32_t weight_above, int32_t weight_below,
+                 size_t count, uint8_t* out) noexcept;
 
 extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kNeonKernels;
 

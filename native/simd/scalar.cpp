@@ -132,6 +132,28 @@ void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept
     });
 }
 
+void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept {
+    with_channels(pass.channels, [&](auto channels) {
+        const int32_t* weight = pass.weight;
+        for (int x = 0; x < pass.width; ++x, weight += 2, out += channels) {
+            const uint8_t* const pixel = row + pass.start[x];
+            for (size_t c = 0; c < channels; ++c)
+                out[c] = static_cast<int16_t>((pixel[c] * weight[0] + pixel[c + channels] * weight[1]) >>
+                                              (kLinearBits - kBetweenBits));
+        }
+    });
+}
+
+// Each product is truncated by itself, as in OpenCV.
+void linear_down(const int16_t* __restrict above, const int16_t* __restrict below, int32_t weight_above,
+                 int32_t weight_below, size_t count, uint8_t* __restrict out) noexcept {
+    const auto a = static_cast<int16_t>(weight_above), b = static_cast<int16_t>(weight_below);
+    for (size_t i = 0; i < count; ++i) {
+        const auto quarters = static_cast<int16_t>((above[i] * a >> 16) + (below[i] * b >> 16));
+        out[i] = static_cast<uint8_t>((quarters + 2) >> 2);
+    }
+}
+
 void scalar_separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept {
     with_channels(channels, [&](auto count) {
         for (int x = 0; x < width; ++x, pixels += count)
@@ -176,6 +198,6 @@ constinit const Kernels kScalarKernels{"scalar",           false,
                                        scalar_look_up_f32, scalar_look_up_f16,
                                        scalar_blur_across, scalar_blur_down,
                                        scalar_sharpen,     scalar_interpolate,
-                                       scalar_gain_hsv};
+                                       scalar_gain_hsv,    scalar_linear_across};
 
 }  // namespace standpipe

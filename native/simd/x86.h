@@ -356,7 +356,8 @@ constexpr Kernels kernels_of(const char* name) {
             blur_down<Dot>,
             sharpen,
             interpolate,
-            gain_hsv};
+            gain_hsv,
+            linear_across};
 }
 
 }  // namespace

@@ -107,5 +107,40 @@ void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
     });
 }
 
+// Four pixels at a time: of each, both taps of every channel side by side.
+template <int C>
+void linear_across_of(const uint8_t* row, const HorizontalPass& pass, int16_t* out) {
+    static constexpr Lanes<C> lanes;
+    const __m128i taps = load(lanes.taps01), packed = load(lanes.packed_words);
+    int x = 0;
+    for (; x + 4 <= pass.width; x += 4, out += 4 * C) {
+        const int32_t *const start = pass.start + x, *const weight = pass.weight + 2 * x;
+        const __m128i weights = _mm_packs_epi32(load(weight), load(weight + 4));
+        const auto pixel = [&](int i, __m128i both) {
+            const __m128i sum = _mm_madd_epi16(_mm_shuffle_epi8(load(row + start[i]), taps), both);
+            return _mm_srli_epi32(sum, kLinearBits - kBetweenBits);
+        };
+        const __m128i first = _mm_packs_epi32(pixel(0, _mm_shuffle_epi32(weights, 0x00)),
+                                              pixel(1, _mm_shuffle_epi32(weights, 0x55))),
+                      second = _mm_packs_epi32(pixel(2, _mm_shuffle_epi32(weights, 0xaa)),
+                                               pixel(3, _mm_shuffle_epi32(weights, 0xff)));
+        store(out, _mm_shuffle_epi8(first, packed));
+        store(out + 2 * C, _mm_shuffle_epi8(second, packed));
+    }
+    HorizontalPass rest = pass;
+    rest.width -= x;
+    rest.start += x;
+    rest.weight += 2 * x;
+    scalar_linear_across(row, rest, out);
+}
+
+void linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept {
+    switch (pass.channels) {
+        case 3: return linear_across_of<3>(row, pass, out);
+        case 4: return linear_across_of<4>(row, pass, out);
+        default: return scalar_linear_across(row, pass, out);
+    }
+}
+
 }  // namespace
 }  // namespace standpipe

@@ -138,6 +138,7 @@ from standpipe.transform.pixels.compositions import (
 )
 from standpipe.transform.pixels.detection import (
     FixedSizeCrop as FixedSizeCrop,
+    LetterBox as LetterBox,
     RandomIoUCrop as RandomIoUCrop,
     RandomShortestSize as RandomShortestSize,
     RandomSizeCrop as RandomSizeCrop,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from standpipe import _native
 from standpipe.transform.image import (
@@ -22,6 +23,7 @@ from standpipe.transform.pixels.geometry import (
     InterpolationName,
     SizedTransform,
     VaryingTransform,
+    WarpInterpolation,
     filter_number,
     side_pair,
 )
@@ -270,6 +272,100 @@ class FixedSizeCrop(SizedTransform):
             mode=MODES.index(self.padding_mode),
             fill=colour_of("FixedSizeCrop", self.fill),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBox(GeometricTransform):
+    """Resize an image to fit into a size and pad the rest, like ``LetterBox`` of the YOLO family.
+
+    Both sides are multiplied by r = min(height of ``size`` ÷ height, width of ``size`` ÷ width) and rounded, halves to
+    the even neighbour; none is below one pixel. Pixels are OpenCV's, bit for bit: ``cv2.resize`` with ``INTER_LINEAR``,
+    without antialiasing. It moves the fields ``image`` and ``mask``; in masks the nearest pixel is that of
+    ``INTER_NEAREST``.
+
+    The family's loader resizes each image before all else, and ``LetterBox(size, pad=False)`` does the same: the longer
+    side becomes ``size``, and the other one is rounded up.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Output (height, width) in pixels; an int means a square.
+    fill : int or tuple of int, default 114
+        Level of all channels or of each, 0 to 255, of the padding.
+    scaleup : bool, default True
+        False: r is at most 1, so that a smaller image is only padded.
+    center : bool, default True
+        True: padding is on both sides, and of an odd number the right or bottom side gets one pixel more. False: all
+        of it is on the right and at the bottom.
+    pad : bool, default True
+        False: without padding, so that images differ in size, and both sides are rounded up, to ``size`` at most.
+    interpolation : str, default "bilinear"
+        ``"nearest"`` or ``"bilinear"``: OpenCV's.
+    mask_fill : int, default 255
+        Class number of the padding in the field ``mask``, from 0 to 255.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``, for invalid parameters, or if images of a batch would differ in size.
+
+    Examples
+    --------
+    >>> images = np.ones((4, 24, 48, 3), np.uint8)
+    >>> with sp.Pipeline(sp.Arrays(image=images)).map(sp.LetterBox(32)).batch(4).loader() as loader:
+    ...     print(loader.peek()["image"][0, [7, 8, 23, 24], 0, 0].tolist())
+    [114, 1, 1, 114]
+    """
+
+    first_step: ClassVar[GeometricStep] = GeometricStep.RESIZE
+    step: ClassVar[GeometricStep] = GeometricStep.WINDOW
+
+    size: int | tuple[int, int]
+    fill: int | Colour = 114
+    scaleup: bool = True
+    center: bool = True
+    pad: bool = field(default=True, kw_only=True)
+    interpolation: WarpInterpolation = field(default="bilinear", kw_only=True)
+    mask_fill: int = field(default=MASK_FILL, repr=False, kw_only=True)
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        side_pair("LetterBox", "size", self.size)
+        colour_of("LetterBox", self.fill)
+        for name in ("scaleup", "center", "pad"):
+            self.check_flag(name)
+        self.check_choice("interpolation", get_args(WarpInterpolation))
+        self.check_integer("mask_fill", 0, 255)
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return the size with padding. Without padding: what fits into it, or None if images differ in size."""
+        height, width = side_pair("LetterBox", "size", self.size)
+        if self.pad:
+            return height, width
+        if size is None:
+            return None
+        factor = min(height / size[0], width / size[1], *([] if self.scaleup else [1.0]))
+        return min(math.ceil(size[0] * factor), height), min(math.ceil(size[1] * factor), width)
+
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
+        """Add the resize to a native pass, and the padding."""
+        height, width = side_pair("LetterBox", "size", self.size)
+        stage.resize_to_fit(
+            height=height,
+            width=width,
+            only_smaller=not self.scaleup,
+            round_up=not self.pad,
+            nearest=self.interpolation == "nearest",
+        )
+        if not self.pad:
+            return
+        fill = colour_of("LetterBox", self.fill)
+        if self.center:
+            stage.window(height=height, width=width, fill=fill)
+        else:  # nothing is cut off, and so its random number doesn't matter
+            stage.diagonal_window(
+                op=op, height=height, width=width, mode=MODES.index("constant"), fill=fill
+            )
 
 
 @dataclass(frozen=True, slots=True)

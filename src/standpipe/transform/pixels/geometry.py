@@ -325,7 +325,7 @@ class _FilledWindow(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the centred window to a native pass."""
-        stage.window(height=self.size[0], width=self.size[1], fill=self.fill)
+        stage.window(height=self.size[0], width=self.size[1], fill=(self.fill,) * _native.MOST_CHANNELS)
 
 
 @dataclass(frozen=True, slots=True)
