@@ -17,6 +17,7 @@ from standpipe.spec import DecodeLimits, Labels, Pictures, Raise, Replace
 from standpipe.transform import FIELD_KINDS, BatchFunction, Function, PerStep, Schedule, segments_of
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views
+from standpipe.transform.pixels.compositions import Recent
 from standpipe.transform.python.function import callable_name
 from standpipe.transform.python.mixing import CutMix, MixUp
 
@@ -39,6 +40,7 @@ SETTINGS = (
     MixUp,
     CutMix,
     PerStep,
+    Recent,
     Repeat,
     Schedule,
     Views,

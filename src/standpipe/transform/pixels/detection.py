@@ -347,6 +347,10 @@ class LetterBox(GeometricTransform):
         factor = min(height / size[0], width / size[1], *([] if self.scaleup else [1.0]))
         return min(math.ceil(size[0] * factor), height), min(math.ceil(size[1] * factor), width)
 
+    def most_after(self, most: Size | None) -> Size | None:
+        """Return the (height, width) into which all images fit."""
+        return side_pair("LetterBox", "size", self.size)
+
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass, and the padding."""
         height, width = side_pair("LetterBox", "size", self.size)
