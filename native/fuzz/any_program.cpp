@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "pixels/operations.h"
+
 namespace standpipe {
 namespace {
 
@@ -134,6 +136,7 @@ void set_random_affine(std::vector<double>& n, bool is_mask, Draws& draws) {
     for (const size_t i : {8, 9}) n[i] = draws.uniform();
     set_sampling(n, 10, is_mask, draws);
     set_centre(n, 15, draws);
+    n[18] = seldom(draws, 2) ? 0 : draws.uniform(0, 0.1);
 }
 
 void set_level(std::vector<double>& n, bool is_mask, Draws& draws) {
@@ -179,6 +182,13 @@ PixelStage any_pixels(Draws& draws, bool is_mask, int depth) {
     if (depth == kMostDepth || !seldom(draws, 3)) {
         stage.kind = pixel_kinds()[draws.below(pixel_kinds().size() - 1)];  // the last takes channels away
         stage.parameters = any_parameters(*stage.kind, is_mask, draws);
+        const bool is_affine = stage.kind->name == std::string_view("random_affine");
+        if (is_affine && depth == 0 && sampling_in(stage, 10) >= Sampling::fixed_nearest &&
+            seldom(draws, 2)) {
+            stage.p = 1;
+            stage.height = any_int(draws, 1, kMostSide);
+            stage.width = any_int(draws, 1, kMostSide);
+        }
         return stage;
     }
     constexpr const PixelKind* kGroups[] = {&kChoice, &kShuffle, &kMixture};

@@ -11,12 +11,6 @@
 
 namespace standpipe {
 
-inline uint64_t picture_bytes(Size size, int channels) noexcept {
-    return static_cast<uint64_t>(channels) * static_cast<uint64_t>(size.height) *
-               static_cast<uint64_t>(size.width) +
-           kSlack;
-}
-
 // Puts an inner picture's rows into a larger one: the border has one colour, or goes on as the mode says.
 class Frame : public RowSink {
   public:
@@ -110,14 +104,15 @@ class Frame : public RowSink {
 // A picture between two passes.
 class Picture final : public Frame {
   public:
-    void begin(const SampleGeometry& geometry, int of_pixels) {
+    // `bytes`: the most that stages make of it.
+    void begin(const SampleGeometry& geometry, int of_pixels, size_t bytes) {
         size = geometry.out;
         channels = of_pixels;
-        refit(pixels, picture_bytes(size, channels));
+        refit(pixels, bytes + kSlack);
         frame(geometry, channels);
     }
 
-    Size size;
+    Size size;         // a stage may change it
     int channels = 3;  // a stage may take some away
     std::vector<uint8_t> pixels;
 

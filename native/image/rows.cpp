@@ -125,25 +125,24 @@ std::string too_small(const Window& window, Size whole) {
            " pixels; use RandomCrop(..., pad_if_needed=True), or resize it first";
 }
 
+Pixels form_of(Size size, int channels) noexcept { return {nullptr, size.height, size.width, channels}; }
+
 // Returns the bytes that a pass allocates: rows and weights, copies of two rows of its source, a line of its
 // result with planes of it, the result itself unless it is the slot, and the most that a pixel stage needs.
 uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels, int channels,
                     bool last) noexcept {
+    const Passage made = passage(pixels, form_of(geometry.out, channels));
     const AxisResize& x = geometry.resample.x;
     const auto in = static_cast<uint64_t>(x.clip_high - x.clip_low),
                out = static_cast<uint64_t>(geometry.out.width);
-    uint64_t most = 0;
-    for (const PixelStage& stage : pixels)
-        most = std::max<uint64_t>(
-            most, stage.scratch_bytes({nullptr, geometry.out.height, geometry.out.width, channels}));
     // Lists of rows and columns.
     const uint64_t continued = geometry.mode == PadMode::constant
                                    ? 0
                                    : sizeof(int) * (out + static_cast<uint64_t>(geometry.out.height) +
                                                     static_cast<uint64_t>(geometry.y.count));
     return Resampler::scratch_bytes(geometry.resample, channels) +
-           2 * static_cast<uint64_t>(channels) * (in + out) + 6 * kSlack + most + continued +
-           (last ? 0 : picture_bytes(geometry.out, channels));
+           2 * static_cast<uint64_t>(channels) * (in + out) + 6 * kSlack + made.scratch_bytes + continued +
+           (last ? 0 : made.bytes + kSlack);
 }
 
 }  // namespace
@@ -183,7 +182,8 @@ Outcome InputMaker::size_passes(const Program& program, size_t input, Size sourc
             own.mirrored ^= geometry.resample.mirror ^ cut.mirrored;
             bytes += pass_bytes(geometry, passes[i].pixels, program.inputs[input].channels,
                                 i + 1 == passes.size());
-            from = geometry.out;
+            const Pixels made = passage(passes[i].pixels, form_of(geometry.out, 1)).form;
+            from = {made.height, made.width};
         }
     }
     return {};
@@ -239,7 +239,8 @@ Resampler& InputMaker::begin(const Program& program, size_t head, size_t pass, c
         pass == 0 ? program.inputs[program.heads[head].input].channels : own.pictures[pass - 1].channels;
     RowSink* sink = &own.slot_row;
     if (pass + 1 < program.heads[head].passes.size()) {
-        own.pictures[pass].begin(geometry, channels);
+        const auto& stages = program.heads[head].passes[pass].pixels;
+        own.pictures[pass].begin(geometry, channels, passage(stages, form_of(geometry.out, channels)).bytes);
         sink = &own.pictures[pass];
     } else {
         own.slot_row.begin(*program.kernels, program.heads[head].format, geometry, waiting,
@@ -263,6 +264,7 @@ void InputMaker::later_passes(const Program& program, size_t head, const RowPlac
             refit(scratch_->work, stage.scratch_bytes(canvas.form()));
             stage.apply(own.key, canvas, scratch_->work.data());
         }
+        from.size = {canvas.height(), canvas.width()};
         from.channels = canvas.form().channels;
         const bool joins = i + 1 == passes.size() && only_mirrors(passes[i].geometry) &&
                            program.heads[head].format.type != ElementType::u8;

@@ -98,6 +98,7 @@ void trace_row(const Program& program, size_t head, Size source, const SampleKey
             scratch.resize(std::max(scratch.size(), each.scratch_bytes({nullptr, 1, 1})));
             each.apply(own, canvas, scratch.data());
         }
+        source = {canvas.height(), canvas.width()};
     }
     const RowFormat& format = program.heads[head].format;
     if (!format.varies() && source != Size{format.height, format.width}) moves.assign(1, {});

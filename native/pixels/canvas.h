@@ -68,6 +68,12 @@ class Canvas {
     // Makes grey levels of colours: one channel.
     void to_grey() noexcept;
 
+    // Gives the picture another size. Its pixels are in memory already, and no change waits.
+    void resize(int height, int width) noexcept {
+        pixels_.height = height;
+        pixels_.width = width;
+    }
+
   private:
     const Kernels& kernels_;
     Pixels pixels_;

@@ -16,9 +16,8 @@ constexpr double kMostPx = 1 << 20;  // places further away are outside all the 
 using Matrix = std::array<double, 9>;
 
 // OpenCV's places are those of a pixel's centre, Pillow's those of its upper left corner.
-Matrix between_centres(std::span<const double> m) noexcept {
-    const bool flat = m.size() < 8;
-    Matrix to{m[0], m[1], m[2], m[3], m[4], m[5], flat ? 0 : m[6], flat ? 0 : m[7], 1};
+Matrix between_centres(const std::array<double, 8>& m) noexcept {
+    Matrix to{m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], 1};
     for (size_t row = 0; row < 9; row += 3) to[row + 2] += 0.5 * (to[row] + to[row + 1]);
     for (size_t i = 0; i < 6; ++i) to[i] -= 0.5 * to[6 + i % 3];
     return to;
@@ -41,10 +40,15 @@ struct Block {
     int32_t x[kBlock], y[kBlock];
 };
 
-// Affine places: the sum of a column's part and a row's, each rounded.
-struct Sums {
+// Places in the part of the picture that is in memory, with `bits` after the point.
+struct Rule {
     const Matrix& matrix;
-    int bits;  // of places, after the point
+    int bits;
+    int32_t left, top;  // the part's, in the picture
+};
+
+// Affine places: the sum of a column's part and a row's, each rounded.
+struct Sums : Rule {
     int32_t across[kBlock], down[kBlock];
 
     void begin(const Block& block) noexcept {
@@ -62,17 +66,14 @@ struct Sums {
         };
         const int32_t x = start(0), y = start(3);
         for (int i = 0; i < block.count; ++i) {
-            block.x[i] = (x + across[i]) >> shift;
-            block.y[i] = (y + down[i]) >> shift;
+            block.x[i] = ((x + across[i]) >> shift) - left;
+            block.y[i] = ((y + down[i]) >> shift) - top;
         }
     }
 };
 
 // Places in perspective, and those of matrices that go far. What is at no place is outside.
-struct Quotients {
-    const Matrix& matrix;
-    int bits;
-
+struct Quotients : Rule {
     void begin(const Block&) noexcept {}
     void place(int row, Block& block) const noexcept {
         const auto& m = matrix;
@@ -85,8 +86,8 @@ struct Quotients {
         };
         for (int i = 0; i < block.count; ++i) {
             const double x = block.first + i, scale = one / (depth0 + m[6] * x);
-            block.x[i] = limited((x0 + m[0] * x) * scale);
-            block.y[i] = limited((y0 + m[3] * x) * scale);
+            block.x[i] = limited((x0 + m[0] * x) * scale) - left;
+            block.y[i] = limited((y0 + m[3] * x) * scale) - top;
         }
     }
 };
@@ -118,25 +119,51 @@ void take_nearest(const WarpSource& from, const Block& block, uint8_t* out) noex
 
 }  // namespace
 
-void warp_fixed(Canvas& canvas, std::span<const double> numbers, bool interpolates, const Colour& fill,
-                uint8_t* scratch) noexcept {
-    const Pixels pixels = canvas.pixels();
-    std::memcpy(scratch, pixels.data, pixels.bytes());
-    const WarpSource from{scratch, pixels.height, pixels.width, pixels.channels, fill.data()};
-    const Matrix matrix = between_centres(numbers);
-    const int bits = interpolates ? kPlaceBits : 0;
+void warp_fixed(const Kernels& kernels, const PicturePart& part, const DrawnWarp& warp,
+                const Pixels& out) noexcept {
+    const Pixels& in = part.pixels;
+    const WarpSource from{in.data, in.height, in.width, in.channels, warp.fill.data()};
+    const Matrix matrix = between_centres(warp.matrix);
+    const int bits = warp.interpolates ? kPlaceBits : 0;
+    const Rule rule{matrix, bits, part.left << bits, part.top << bits};
     const auto warp_by = [&](auto sample) {
-        if (is_near(matrix, pixels.width, pixels.height))
-            fill_blocks(pixels, Sums{matrix, bits, {}, {}}, sample);
-        else fill_blocks(pixels, Quotients{matrix, bits}, sample);
+        if (is_near(matrix, out.width, out.height)) fill_blocks(out, Sums{rule, {}, {}}, sample);
+        else fill_blocks(out, Quotients{rule}, sample);
     };
-    if (interpolates)
-        return warp_by([&](const Block& block, uint8_t* out) {
-            canvas.kernels().interpolate(from, block.x, block.y, block.count, out);
+    if (warp.interpolates)
+        return warp_by([&](const Block& block, uint8_t* to) {
+            kernels.interpolate(from, block.x, block.y, block.count, to);
         });
-    with_channels(pixels.channels, [&](auto channels) {
-        warp_by([&](const Block& block, uint8_t* out) { take_nearest<channels>(from, block, out); });
+    with_channels(in.channels, [&](auto channels) {
+        warp_by([&](const Block& block, uint8_t* to) { take_nearest<channels>(from, block, to); });
     });
+}
+
+// Returns the hull of the corners' places, with a pixel more on each side for rounding; the whole picture, if
+// a corner is behind the horizon.
+PicturePart seen(const DrawnWarp& warp, int height, int width) noexcept {
+    const Matrix m = between_centres(warp.matrix);
+    const PicturePart whole{{nullptr, height, width}, 0, 0, height, width};
+    double low[2] = {kMostPx, kMostPx}, high[2] = {-kMostPx, -kMostPx};
+    for (const double x : {0.0, warp.width - 1.0})
+        for (const double y : {0.0, warp.height - 1.0}) {
+            const double depth = m[6] * x + m[7] * y + m[8];
+            if (!(depth > 0)) return whole;
+            for (const size_t axis : {0, 1}) {
+                const double place = (m[3 * axis] * x + m[3 * axis + 1] * y + m[3 * axis + 2]) / depth;
+                if (!std::isfinite(place)) return whole;
+                low[axis] = std::min(low[axis], place);
+                high[axis] = std::max(high[axis], place);
+            }
+        }
+    const auto side = [&](size_t axis, int length, int& first) {
+        first = static_cast<int>(std::clamp(std::floor(low[axis]) - 1, 0.0, 1.0 * length));
+        return static_cast<int>(std::clamp(std::floor(high[axis]) + 3, 1.0 * first, 1.0 * length)) - first;
+    };
+    PicturePart part = whole;
+    part.pixels.width = side(0, width, part.left);
+    part.pixels.height = side(1, height, part.top);
+    return part;
 }
 
 }  // namespace standpipe

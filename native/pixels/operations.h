@@ -1,6 +1,7 @@
 // Operations on a picture that several kinds of stages share. Each has Pillow's pixels.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,10 +42,34 @@ Sampling sampling_in(const PixelStage& stage, size_t at) noexcept;
 // Image.transform by AFFINE with six numbers, or by PERSPECTIVE with eight. Likewise.
 void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept;
-// Warps as cv2.warpAffine and warpPerspective of OpenCV 4 do with WARP_INVERSE_MAP, in fixed point. `matrix`
-// is that of `warp`: half a pixel is taken off, since OpenCV's places are those of pixels' centres.
-void warp_fixed(Canvas& canvas, std::span<const double> matrix, bool interpolates, const Colour& fill,
-                uint8_t* scratch) noexcept;
+
+// A warp with OpenCV's pixels whose random numbers are drawn.
+struct DrawnWarp {
+    std::array<double, 8> matrix;  // that of `warp`; without perspective, the last two numbers are 0
+    int height, width;             // of the result
+    bool interpolates;
+    Colour fill;
+};
+// Draws the warp of a stage "random_affine" with OpenCV's pixels, for a picture of height × width. `draws`:
+// behind the one that decided whether the stage takes place.
+DrawnWarp drawn_affine(const PixelStage& stage, Draws& draws, int height, int width) noexcept;
+// Warps the picture, which gets the size of the result; its memory has room for both. `scratch`: a copy of
+// the picture.
+void warp_fixed(Canvas& canvas, const DrawnWarp& warp, uint8_t* scratch) noexcept;
+
+// A part of a picture of height × width: `pixels` are those from column `left`, row `top` on.
+struct PicturePart {
+    Pixels pixels;
+    int left = 0, top = 0, height = 0, width = 0;
+};
+// Warps into `out`, which has the result's size, as cv2.warpAffine and warpPerspective of OpenCV 4 do with
+// WARP_INVERSE_MAP, in fixed point. Half a pixel is taken off the matrix, since OpenCV's places are those of
+// pixels' centres. The part has all pixels that the warp reads: the result is that of the whole picture.
+void warp_fixed(const Kernels& kernels, const PicturePart& from, const DrawnWarp& warp,
+                const Pixels& out) noexcept;
+// Returns the part of a picture of height × width that a warp reads, without pixels: `pixels` has its size,
+// which may be 0 × 0.
+PicturePart seen(const DrawnWarp& warp, int height, int width) noexcept;
 
 // The matrix of Image.rotate, about `x`, `y`.
 struct AffineMatrix {

@@ -1,5 +1,6 @@
 #include "pixels/pixels.h"
 
+#include <algorithm>
 #include <array>
 
 namespace standpipe {
@@ -27,6 +28,23 @@ void PixelStage::apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noe
     if (draws.uniform() >= p) return;
     Unseen unseen(canvas.kernels());
     kind->apply(*this, draws, canvas.is_mask() && !kind->takes_masks ? unseen.canvas() : canvas, scratch);
+}
+
+Pixels PixelStage::after(Pixels form) const noexcept {
+    if (height == 0) return form;
+    form.height = height;
+    form.width = width;
+    return form;
+}
+
+Passage passage(std::span<const PixelStage> stages, Pixels form) noexcept {
+    Passage all{form, form.bytes(), 0};
+    for (const PixelStage& stage : stages) {
+        all.scratch_bytes = std::max(all.scratch_bytes, stage.scratch_bytes(all.form));
+        all.form = stage.after(all.form);
+        all.bytes = std::max(all.bytes, all.form.bytes());
+    }
+    return all;
 }
 
 size_t no_scratch(const PixelStage&, const Pixels&) noexcept { return 0; }

@@ -49,12 +49,25 @@ struct PixelStage {
     double p = 1;
     std::vector<double> parameters;
     std::vector<std::vector<PixelStage>> lists;  // what a group of stages chooses among
+    // Of the result; 0: the picture's. Only a warp outside of groups may have a size, with p 1 and OpenCV's
+    // pixels.
+    int height = 0, width = 0;
 
+    // Returns the form of a picture after the stage.
+    Pixels after(Pixels form) const noexcept;
     size_t scratch_bytes(const Pixels& form) const noexcept { return kind->scratch_bytes(*this, form); }
     void apply(const SampleKey& key, Canvas& canvas, uint8_t* scratch) const noexcept;
     // Applies the stage with random numbers of the group that it is part of.
     void apply(Draws& draws, Canvas& canvas, uint8_t* scratch) const noexcept;
 };
+
+// A picture of `form` on its way through stages: its form after them, and the most bytes that it has, and
+// that a stage needs beside it. Colours count where a stage takes them away.
+struct Passage {
+    Pixels form;
+    size_t bytes, scratch_bytes;
+};
+Passage passage(std::span<const PixelStage> stages, Pixels form) noexcept;
 
 // Returns 0, for kinds that need no memory besides the picture.
 size_t no_scratch(const PixelStage& stage, const Pixels& form) noexcept;

@@ -1,5 +1,6 @@
 // A picture moved by a matrix, as Pillow's Image.transform does it, with interpolation in double precision.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -90,13 +91,13 @@ void warp_by(Pixels pixels, std::span<const double> m, const Colour& fill, const
 }
 
 // The other way round: from a place in the picture to one in the result.
-Move inverse(std::span<const double> m, const Canvas& canvas) noexcept {
-    const double g = m.size() < 8 ? 0 : m[6], h = m.size() < 8 ? 0 : m[7];
+Move inverse(const std::array<double, 8>& m, int height, int width) noexcept {
+    const double g = m[6], h = m[7];
     const std::array<double, 9> adjugate{m[4] - m[5] * h,     m[2] * h - m[1],     m[1] * m[5] - m[2] * m[4],
                                          m[5] * g - m[3],     m[0] - m[2] * g,     m[2] * m[3] - m[0] * m[5],
                                          m[3] * h - m[4] * g, m[1] * g - m[0] * h, m[0] * m[4] - m[1] * m[3]};
     const double determinant = m[0] * adjugate[0] + m[1] * adjugate[3] + m[2] * adjugate[6];
-    Move move{adjugate, canvas.height(), canvas.width()};
+    Move move{adjugate, height, width};
     for (double& each : move.matrix) each = determinant == 0 ? std::nan("") : each / determinant;
     return move;
 }
@@ -109,12 +110,11 @@ Sampling sampling_in(const PixelStage& stage, size_t at) noexcept {
 
 void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, const Colour& fill,
           uint8_t* scratch) noexcept {
-    if (canvas.moves()) {
-        canvas.moves()->push_back(inverse(matrix, canvas));
-        return;
+    if (canvas.moves() || sampling >= Sampling::fixed_nearest) {
+        DrawnWarp drawn{{}, canvas.height(), canvas.width(), sampling == Sampling::fixed_bilinear, fill};
+        std::ranges::copy(matrix, drawn.matrix.begin());
+        return warp_fixed(canvas, drawn, scratch);
     }
-    if (sampling >= Sampling::fixed_nearest)
-        return warp_fixed(canvas, matrix, sampling == Sampling::fixed_bilinear, fill, scratch);
     if (sampling == Sampling::nearest && matrix.size() < 8)
         return move_nearest(canvas, matrix, fill, scratch);
     const Pixels pixels = canvas.pixels();
@@ -127,6 +127,19 @@ void warp(Canvas& canvas, std::span<const double> matrix, Sampling sampling, con
             default: return warp_by(pixels, matrix, fill, from, bicubic<channels>);
         }
     });
+}
+
+void warp_fixed(Canvas& canvas, const DrawnWarp& warp, uint8_t* scratch) noexcept {
+    if (canvas.moves()) {
+        canvas.moves()->push_back(inverse(warp.matrix, warp.height, warp.width));
+        return canvas.resize(warp.height, warp.width);
+    }
+    Pixels pixels = canvas.pixels();
+    std::memcpy(scratch, pixels.data, pixels.bytes());
+    canvas.resize(warp.height, warp.width);
+    const Pixels out = canvas.pixels();
+    pixels.data = scratch;
+    warp_fixed(canvas.kernels(), {pixels, 0, 0, pixels.height, pixels.width}, warp, out);
 }
 
 // Pillow takes angles from 0 to 360, and rounds both functions to 15 digits.

@@ -436,7 +436,13 @@ class GeometryStage:
 class PixelStage:
     """Changes the pixels of a whole picture in place."""
 
-    def __init__(self, kind: str, op: int, p: float, parameters: Sequence[float]) -> None: ...
+    def __init__(
+        self, kind: str, op: int, p: float, parameters: Sequence[float], height: int = 0, width: int = 0
+    ) -> None:
+        """
+        ``height``, ``width``: of the result of a random_affine with OpenCV's pixels; 0: the picture's.
+        """
+
     @staticmethod
     def choice(
         op: int, p: float, weights: Sequence[float], lists: Sequence[Sequence[PixelStage]]

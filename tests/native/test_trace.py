@@ -33,6 +33,13 @@ COMPOSITIONS: list[list[Any]] = [
         sp.ColorJitter(0.3),
         sp.CenterCrop(40),
     ],
+    [
+        sp.RandomVerticalFlip(),
+        sp.RandomAffine(25, (0.1, 0.2), (0.7, 1.3), 12, pixels="opencv", size=(70, 50), perspective=1e-3),
+        sp.RandomRotation(20),
+        sp.CenterCrop(60),
+    ],
+    [sp.RandomResize(40, 70), sp.RandomAffine(25, scale=(0.7, 1.3), pixels="opencv", size=(30, 90))],
     [sp.RandomResize(40, 70), sp.RandomCrop(40)],
     [sp.RandomZoomOut(side_range=(1.0, 2.5), p=0.8), sp.RandomHorizontalFlip(), sp.Resize((40, 52))],
     [sp.RandomZoomOut(side_range=(1.0, 2.0)), sp.RandomResizedCrop(40), sp.RandomVerticalFlip()],

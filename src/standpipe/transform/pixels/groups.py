@@ -84,9 +84,12 @@ class Group(PixelTransform):
         return scaled
 
     def size_after(self, size: Size | None) -> Size | None:
-        """Return ``size``. Raises ``PlanError`` if a transform of the group needs another one."""
+        """Return ``size``. Raises ``PlanError`` if a transform of the group needs or gives another one."""
         for each in self._parts:
-            each.size_after(size)
+            if each.size_after(size) != size:
+                raise PlanError(
+                    f"{type(self).__name__} can't contain {each!r}, which changes the size; move it out"
+                )
         return size
 
     def channels_after(self, channels: int) -> int:

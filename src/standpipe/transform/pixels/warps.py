@@ -1,4 +1,4 @@
-"""Transforms that turn, shear and distort an image at random, and keep its size."""
+"""Transforms that turn, shear and distort an image at random."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.transform.image import MASK_FILL, AtRandom, PixelTransform, Size, is_number, is_pair
 from standpipe.transform.kinds import MOVED
-from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation
+from standpipe.transform.pixels.geometry import INTERPOLATIONS, WarpInterpolation, side_pair
 from standpipe.transform.pixels.window import Colour, colour_of
 
 Angles = float | tuple[float, float]
@@ -30,12 +30,12 @@ class Warp(PixelTransform):
     pixels: PixelRule
 
     def __repr__(self) -> str:
-        """Return the constructor's call; ``pixels`` only if it isn't the default, so that digests stay as they were."""
+        """Return the constructor's call; newer parameters only if given, so that digests stay as they were."""
         this: Any = self  # a dataclass, as each transform is
         shown = [
             each.name
             for each in fields(this)
-            if each.repr or (each.name == "pixels" and self.pixels != "pillow")
+            if each.repr or (each.kw_only and getattr(this, each.name) != each.default)
         ]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
@@ -146,12 +146,16 @@ class RandomAffine(Warp):
     a C library's in the last bit, which changes at most one pixel in 1,000. It moves the fields ``image`` and
     ``mask``.
 
+    With ``size``, it has the rules of the YOLO family's ``RandomPerspective``. The image's centre goes to the centre of
+    a result of this size, and from there by the translation, which isn't rounded to pixels. Both shears are applied at
+    once, after the rotation. So images of different sizes get one size, without a resize.
+
     Parameters
     ----------
     degrees : float or (float, float)
         Range of the angle; a number means (−degrees, degrees).
     translate : (float, float), optional
-        Largest translations, as parts of the image's width and height, from 0 to 1. Default: none.
+        Largest translations, as parts of the result's width and height, from 0 to 1. Default: none.
     scale : (float, float), optional
         Range of the factor of scale, from 1/10000 to 10000. Default: 1.
     shear : float, (float, float) or (float, float, float, float), optional
@@ -167,6 +171,11 @@ class RandomAffine(Warp):
         Class number of places outside the image in the field ``mask``, from 0 to 255.
     pixels : str, default "pillow"
         ``"pillow"``, or ``"opencv"``: the same matrix in OpenCV's fixed point, which takes a fifth of the time.
+    size : int or (int, int), optional
+        Output (height, width) in pixels; an int means a square. It needs ``pixels="opencv"``. Default: the image's.
+    perspective : float, default 0
+        Largest perspective, with ``size``: how much one pixel from the centre, along each axis, changes the depth. The
+        YOLO family uses 0 to 0.001.
 
     Raises
     ------
@@ -193,12 +202,29 @@ class RandomAffine(Warp):
     center: tuple[float, float] | None = None
     mask_fill: int = field(default=MASK_FILL, repr=False)
     pixels: PixelRule = field(default="pillow", repr=False, kw_only=True)
+    size: int | tuple[int, int] | None = field(default=None, repr=False, kw_only=True)
+    perspective: float = field(default=0.0, repr=False, kw_only=True)
 
     def check(self) -> None:
         """Raise ``PlanError`` for invalid parameters."""
         Warp.check(self)
         self._numbers()
         self._center(self.center)
+        if not is_number(self.perspective) or not 0 <= self.perspective <= 1:
+            self.refuse("perspective", "a number from 0 to 1")
+        if self.size is None:
+            if self.perspective:
+                self.refuse("perspective", "0 without size=; give a size, or use RandomPerspective")
+            return
+        side_pair("RandomAffine", "size", self.size)
+        if self.pixels != "opencv":
+            self.refuse("size", "None unless pixels='opencv' is given; give it, or put a Resize in front")
+        if self.center is not None:
+            self.refuse("center", "None with size=, which moves the image's centre to that of the result")
+
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return the parameter ``size``; without it, the image's size."""
+        return size if self.size is None else side_pair("RandomAffine", "size", self.size)
 
     def _numbers(self) -> list[float]:
         """Return the ranges of angle, scale and shears, and the largest translations."""
@@ -217,8 +243,9 @@ class RandomAffine(Warp):
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
-        numbers = [*self._numbers(), *self._sampling, *self._center(self.center)]
-        return _native.PixelStage("random_affine", op, 1.0, numbers)
+        numbers = [*self._numbers(), *self._sampling, *self._center(self.center), self.perspective]
+        height, width = self.size_after(None) or (0, 0)
+        return _native.PixelStage("random_affine", op, 1.0, numbers, height, width)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
