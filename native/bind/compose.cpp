@@ -65,7 +65,7 @@ Numbers<double>::Array traced_frames(const Composer& composer, SizeArray sizes, 
 
 }  // namespace
 
-void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<Frame>> frames) {
+void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<ImageFrame>> frames) {
     Job& job = *s.job;
     if (!job.program || job.program->heads.size() != 1 || job.program->format().type != ElementType::u8 ||
         job.program->format().planar || job.program->format().channels != 3 ||
@@ -78,7 +78,7 @@ void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<Frame>> frames) 
 }
 
 void attach_composer(SubmittedJob& s, std::shared_ptr<Composer> composer,
-                     std::vector<std::shared_ptr<Frame>> frames, Column<int32_t> numbers) {
+                     std::vector<std::shared_ptr<ImageFrame>> frames, Column<int32_t> numbers) {
     Job& job = *s.job;
     const size_t each = composer->frames();
     check_rows(numbers.shape(0), static_cast<int>(each) * job.rows, "numbers: as many for each row");
@@ -116,14 +116,14 @@ void bind_compose(nb::module_& m) {
             },
             "op"_a, "p"_a, "alpha"_a, "Blend two pictures of one size, with weights of a beta distribution.");
 
-    nb::class_<Frame>(m, "ImageFrame", "An image in memory, of which rows are made.");
+    nb::class_<ImageFrame>(m, "ImageFrame", "An image in memory, of which rows are made.");
 
     nb::class_<FrameStore>(m, "FrameStore", "Memory for frames, which is used again.")
         .def(nb::new_([] { return std::make_shared<FrameStore>(); }))
         .def(
             "take",
             [](FrameStore& store, SizeArray sizes) {
-                std::vector<std::shared_ptr<Frame>> frames;
+                std::vector<std::shared_ptr<ImageFrame>> frames;
                 for (const Size size : sizes_of(sizes)) frames.push_back(store.take(size));
                 return frames;
             },

@@ -27,10 +27,10 @@ inline size_t rows_spanned(const Job& job) {
 }
 
 // Makes the rows frames, instead of rows of a slot. `frames`: of each row of the slot.
-void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<Frame>> frames);
+void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<ImageFrame>> frames);
 
 // Makes rows of frames. `numbers`: of those of each row.
 void attach_composer(SubmittedJob& s, std::shared_ptr<Composer> composer,
-                     std::vector<std::shared_ptr<Frame>> frames, Column<int32_t> numbers);
+                     std::vector<std::shared_ptr<ImageFrame>> frames, Column<int32_t> numbers);
 
 }  // namespace standpipe

@@ -222,7 +222,8 @@ void bind_stages(nb::module_& m) {
                 s.filter = nearest ? Filter::opencv_nearest : Filter::opencv_bilinear;
             },
             "height"_a, "width"_a, "only_smaller"_a, "round_up"_a, "nearest"_a,
-            "Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to the\n"
+            "Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to "
+            "the\n"
             "nearest integer.")
         .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
@@ -231,8 +232,7 @@ void bind_stages(nb::module_& m) {
             "window",
             [](GeometryStage& s, int height, int width, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {
-                    Window::Place::centred, {height, width}, 0, 0, padding_of({}, 0, fill), false, 0};
+                s.window = {Window::Place::centred, {height, width}, 0, 0, padding_of({}, 0, fill), false, 0};
             },
             "height"_a, "width"_a, "fill"_a = Colour{})
         .def(

@@ -10,6 +10,9 @@
 #include "simd/aligned.h"
 
 namespace standpipe {
+
+extern const PixelKind kRandomAffine;
+
 namespace {
 
 constexpr uint32_t kPartnersOp = 0x55 << 16;  // no transform has it
@@ -116,8 +119,8 @@ void blend(const uint8_t* __restrict first, const uint8_t* __restrict second, in
 
 }  // namespace
 
-std::shared_ptr<Frame> FrameStore::take(Size size) {
-    std::unique_ptr<Frame> frame;
+std::shared_ptr<ImageFrame> FrameStore::take(Size size) {
+    std::unique_ptr<ImageFrame> frame;
     {
         std::scoped_lock lock(mutex_);
         if (!free_.empty()) {
@@ -125,13 +128,13 @@ std::shared_ptr<Frame> FrameStore::take(Size size) {
             free_.pop_back();
         }
     }
-    if (!frame) frame = std::make_unique<Frame>();
+    if (!frame) frame = std::make_unique<ImageFrame>();
     frame->size = size;
     const size_t before = frame->pixels.capacity();
     refit(frame->pixels, bytes_of(size) + kSlack);
     bytes_ += frame->pixels.capacity() - before;
-    return {frame.release(), [store = shared_from_this()](Frame* done) {
-                std::unique_ptr<Frame> own(done);
+    return {frame.release(), [store = shared_from_this()](ImageFrame* done) {
+                std::unique_ptr<ImageFrame> own(done);
                 std::scoped_lock lock(store->mutex_);
                 store->free_.push_back(std::move(own));
             }};
@@ -145,6 +148,7 @@ Composer::Composer(std::vector<Level> levels) : levels_(std::move(levels)), fram
         if (passes.size() > 1 && only_mirrors(passes.front().geometry) &&
             passes.front().geometry.mirrors.empty() && passes.front().geometry.early_mirrors.empty()) {
             split.in_place = std::move(passes.front().pixels);
+            split.warps = split.in_place.front().kind == &kRandomAffine && split.in_place.front().height > 0;
             passes.erase(passes.begin());
         }
         split.rest = std::make_shared<Program>(*level.after);
@@ -217,7 +221,7 @@ struct Composer::Making {
     InputMaker& maker;
     SideArena::Part& part;
     ComposeMemory& memory;
-    std::span<const Frame* const> frames;
+    std::span<const ImageFrame* const> frames;
     const SampleKey& key;
     const RowPlace& out;
     Outcome outcome{};
@@ -243,8 +247,12 @@ struct Composer::Making {
         for (size_t i = 0; i < count; ++i) made.parts[i].pixels = held[i].pixels;
         ComposeMemory::OfLevel& of_level = memory.levels[level - 1];
         std::vector<uint8_t>& result = of_level.results[number];
+        std::span<const PixelStage> stages = split.in_place;
         Held whole = held[0];
-        if (made.share > 0) {
+        if (split.warps && made.share == 0) {
+            whole = warped(stages.front(), own, made, of_level.canvas, result);
+            stages = stages.subspan(1);
+        } else if (made.share > 0) {
             refit(result, bytes_of(made.canvas) + kSlack);
             blend(held[0].pixels, held[1].pixels, made.share, bytes_of(made.canvas), result.data());
             whole = {result.data(), made.canvas, &result};
@@ -253,20 +261,45 @@ struct Composer::Making {
             assemble(made, {0, 0, made.canvas.width, made.canvas.height}, result.data());
             whole = {result.data(), made.canvas, &result};
         }
-        if (!split.in_place.empty()) whole = change(split.in_place, own, whole, result);
+        if (!stages.empty()) whole = change(stages, own, whole, result);
         return finish(level, own, whole, result);
     }
 
+    // Warps a composed picture, of which only the part is put together that is seen.
+    Held warped(const PixelStage& stage, const SampleKey& own, const Arranged& made,
+                std::vector<uint8_t>& canvas, std::vector<uint8_t>& result) {
+        Draws draws(own.op(stage.op));
+        draws.uniform();  // it always takes place
+        const DrawnWarp warp = drawn_affine(stage, draws, made.canvas.height, made.canvas.width);
+        PicturePart part = seen(warp, made.canvas.height, made.canvas.width);
+        if (made.is_plain()) {
+            part = {{}, 0, 0, made.canvas.height, made.canvas.width};
+            part.pixels = {const_cast<uint8_t*>(made.parts[0].pixels), part.height, part.width};
+        } else {
+            refit(canvas, part.pixels.bytes() + kSlack);
+            assemble(made, {part.left, part.top, part.pixels.width, part.pixels.height}, canvas.data());
+            part.pixels.data = canvas.data();
+        }
+        const Size size{warp.height, warp.width};
+        refit(result, bytes_of(size) + kSlack);
+        warp_fixed(*composer.last()->kernels, part, warp, {result.data(), size.height, size.width});
+        return {result.data(), size, &result};
+    }
+
     // Applies stages to a picture where it is; a frame is copied first.
-    Held change(const std::vector<PixelStage>& stages, const SampleKey& own, Held whole,
+    Held change(std::span<const PixelStage> stages, const SampleKey& own, Held whole,
                 std::vector<uint8_t>& result) {
+        const size_t bytes =
+            passage(stages, {nullptr, whole.size.height, whole.size.width, 3}).bytes + kSlack;
         if (!whole.own) {
-            refit(result, bytes_of(whole.size) + kSlack);
+            refit(result, bytes);
             std::memcpy(result.data(), whole.pixels, bytes_of(whole.size));
             whole = {result.data(), whole.size, &result};
+        } else if (whole.own->size() < bytes) {
+            whole.own->resize(bytes);
+            whole.pixels = whole.own->data();
         }
-        Canvas canvas(*composer.levels_.front().after->kernels,
-                      {whole.own->data(), whole.size.height, whole.size.width, 3});
+        Canvas canvas(*composer.last()->kernels, {whole.own->data(), whole.size.height, whole.size.width, 3});
         for (const PixelStage& stage : stages) {
             refit(memory.work, stage.scratch_bytes(canvas.form()));
             stage.apply(own, canvas, memory.work.data());
@@ -296,7 +329,7 @@ struct Composer::Making {
 };
 
 Outcome Composer::make(InputMaker& maker, SideArena::Part& part, ComposeMemory& memory,
-                       std::span<const Frame* const> frames, const SampleKey& key,
+                       std::span<const ImageFrame* const> frames, const SampleKey& key,
                        const RowPlace& out) const {
     memory.levels.resize(std::max(memory.levels.size(), levels_.size()));
     Making making{*this, maker, part, memory, frames, key, out};
@@ -309,11 +342,10 @@ uint64_t Composer::memory_bytes(Size most) const noexcept {
     for (const Level& level : levels_) {
         const bool is_mosaic = level.how.kind == Composition::Kind::mosaic;
         const Size canvas = is_mosaic ? Size{2 * level.how.size.height, 2 * level.how.size.width} : most;
-        uint64_t work = 0;
-        for (const PixelStage& stage : splits_[static_cast<size_t>(&level - levels_.data())].in_place)
-            work = std::max<uint64_t>(work, stage.scratch_bytes({nullptr, canvas.height, canvas.width, 3}));
+        const auto& stages = splits_[static_cast<size_t>(&level - levels_.data())].in_place;
+        const Passage passed = passage(stages, {nullptr, canvas.height, canvas.width, 3});
         most = {level.after->format().height, level.after->format().width};
-        bytes += 2 * bytes_of(canvas) + work + 4 * bytes_of(most);
+        bytes += bytes_of(canvas) + passed.bytes + passed.scratch_bytes + 4 * bytes_of(most);
     }
     return bytes;
 }

@@ -15,7 +15,7 @@
 namespace standpipe {
 
 // An image in memory: (height, width, 3) bytes, and kSlack bytes behind them.
-struct Frame : std::enable_shared_from_this<Frame> {
+struct ImageFrame : std::enable_shared_from_this<ImageFrame> {
     Size size;
     std::vector<uint8_t> pixels;
 };
@@ -23,13 +23,13 @@ struct Frame : std::enable_shared_from_this<Frame> {
 // Gives out frames, and keeps the memory of those that nobody has any more for the next ones.
 class FrameStore : public std::enable_shared_from_this<FrameStore> {
   public:
-    std::shared_ptr<Frame> take(Size size);
+    std::shared_ptr<ImageFrame> take(Size size);
     uint64_t bytes() const noexcept { return bytes_; }
 
   private:
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
-    std::vector<std::unique_ptr<Frame>> free_;
+    std::vector<std::unique_ptr<ImageFrame>> free_;
 };
 
 // Puts several pictures together.
@@ -49,7 +49,7 @@ struct Composition {
 // Memory for making rows, which stays with its thread.
 struct ComposeMemory {
     struct OfLevel {
-        std::vector<uint8_t> other;
+        std::vector<uint8_t> canvas, other;
         std::array<std::vector<uint8_t>, 4> results;
     };
     std::vector<OfLevel> levels;
@@ -81,7 +81,7 @@ class Composer : public std::enable_shared_from_this<Composer> {
 
     // Makes a row. Frames that aren't used may be null.
     Outcome make(InputMaker& maker, SideArena::Part& part, ComposeMemory& memory,
-                 std::span<const Frame* const> frames, const SampleKey& key, const RowPlace& out) const;
+                 std::span<const ImageFrame* const> frames, const SampleKey& key, const RowPlace& out) const;
 
     // The bytes of ComposeMemory for frames of at most this size.
     uint64_t memory_bytes(Size most) const noexcept;
@@ -90,7 +90,8 @@ class Composer : public std::enable_shared_from_this<Composer> {
     struct Making;
     struct Split {
         std::vector<PixelStage> in_place;  // of the first pass, on the composed picture itself
-        std::shared_ptr<Program> rest;     // null: nothing is left to do
+        bool warps = false;                // the first of them is a warp that gives a size
+        std::shared_ptr<Program> rest;
     };
 
     Size trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key,

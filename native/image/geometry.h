@@ -105,8 +105,8 @@ struct GeometryStage {
     std::optional<CropByBoxes> crop_by_boxes;
     std::vector<Mirror> early_mirrors;
     Resize resize = Resize::none;
-    Size target;                           // exact, jitter and fit: both; shorter_side: `height` is its length
-    int max_size = 0;                      // shorter_side and listed: cap of the longer one; 0: none
+    Size target;       // exact, jitter and fit: both; shorter_side: `height` is its length
+    int max_size = 0;  // shorter_side and listed: cap of the longer one; 0: none
     double scale_low = 1, scale_high = 1;  // jitter
     std::vector<int> lengths;              // listed: at least one
     // shorter_side: the side's length is drawn from [target.height, random_end); 0: it isn't.

@@ -34,7 +34,6 @@ void keep_one_weight(AxisWeights& axis) {
         if (axis.length[i] == 1) axis.weight[2 * i] = 1 << kLinearBits, axis.weight[2 * i + 1] = 0;
 }
 
-
 // Of compute_weights: start and length, and for each tap its weight and eight bytes of scratch (and two more
 // taps).
 size_t weight_bytes(const AxisResize& axis, size_t taps) noexcept {

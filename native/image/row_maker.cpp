@@ -88,7 +88,8 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
     return outcome;
 }
 
-Outcome RowMaker::compose(const Composer& composer, std::span<const Frame* const> frames, const Row& row) {
+Outcome RowMaker::compose(const Composer& composer, std::span<const ImageFrame* const> frames,
+                          const Row& row) {
     const HeartbeatScope scope(words_);
     const PartScope of_row{part_};
     return composer.make(inputs_, part_, composed_, frames, row.key, row.place);

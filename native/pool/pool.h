@@ -115,7 +115,7 @@ struct Job {
     std::vector<JobInput> inputs;              // of `program`
     std::vector<CopyInput> copies;             // which each row's first input makes
     std::shared_ptr<const Composer> composer;  // rows are made of `frames`; null: frames are made, or none
-    std::vector<std::shared_ptr<Frame>> frames;
+    std::vector<std::shared_ptr<ImageFrame>> frames;
     std::vector<int32_t> frames_of_rows;  // numbers in `frames`, as many for each row; -1: it isn't used
     int rows = 0;
     uint64_t epoch_key = 0;

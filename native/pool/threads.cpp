@@ -260,7 +260,7 @@ Outcome Pool::State::make_of_source(RowMaker& maker, ReadyRow& row, const Progra
 
 Outcome Pool::State::make_composed(RowMaker& maker, const Job& job, int row) {
     const size_t each = job.composer->frames();
-    std::vector<const Frame*> frames(each);
+    std::vector<const ImageFrame*> frames(each);
     for (size_t i = 0; i < each; ++i) {
         const int32_t number = job.frames_of_rows[static_cast<size_t>(row) * each + i];
         if (number >= 0) frames[i] = job.frames[static_cast<size_t>(number)].get();

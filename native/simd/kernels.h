@@ -59,8 +59,8 @@ struct HsvGains {
     float saturation, value;
 };
 
-// Fractional bits of a weight of OpenCV's bilinear resize, and of the rows between its passes. Both weights of
-// an output are not always 1 together.
+// Fractional bits of a weight of OpenCV's bilinear resize, and of the rows between its passes. Both weights
+// of an output are not always 1 together.
 inline constexpr int kLinearBits = 11, kBetweenBits = 7;
 
 struct Kernels {

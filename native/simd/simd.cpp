@@ -30,8 +30,7 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, i
         const auto from = static_cast<size_t>(mirror ? width - 1 - i : i);
         // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies
         // outside of a row that has as many pixels.
-        const int first = axis.start[from] - origin,
-                  outside = std::clamp(first + taps - columns, 0, first);
+        const int first = axis.start[from] - origin, outside = std::clamp(first + taps - columns, 0, first);
         start[static_cast<size_t>(i)] = (first - outside) * channels;
         int32_t* to = &weight[static_cast<size_t>(i) * stride];
         std::fill_n(to, outside, 0);

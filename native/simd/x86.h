@@ -344,20 +344,9 @@ void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size
 
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name,
-            true,
-            horizontal<Dot>,
-            vertical<Dot>,
-            separate,
-            to_grey<Dot>,
-            look_up_f32,
-            scalar_look_up_f16,
-            blur_across<Dot>,
-            blur_down<Dot>,
-            sharpen,
-            interpolate,
-            gain_hsv,
-            linear_across};
+    return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
+            to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
+            sharpen,      interpolate, gain_hsv,           linear_across};
 }
 
 }  // namespace

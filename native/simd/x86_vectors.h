@@ -24,7 +24,7 @@ inline __m128i spread(const int32_t* p) {
 template <int C>
 struct Lanes {
     alignas(16) int8_t taps01[16] = {}, taps23[16] = {};
-    alignas(16) int8_t packed[16] = {};  // four pixels of 32-bit lanes as bytes, without gaps
+    alignas(16) int8_t packed[16] = {};        // four pixels of 32-bit lanes as bytes, without gaps
     alignas(16) int8_t packed_words[16] = {};  // two pixels of four 16-bit lanes each, without gaps
 
     constexpr Lanes() {
@@ -33,8 +33,7 @@ struct Lanes {
             taps01[i] = static_cast<int8_t>(used ? i / 4 + i % 4 / 2 * C : -1);
             taps23[i] = static_cast<int8_t>(used ? taps01[i] + 2 * C : -1);
             packed[i] = static_cast<int8_t>(i < 4 * C ? i / C * 4 + i % C : -1);
-            packed_words[i] =
-                static_cast<int8_t>(i < 4 * C ? 2 * (i / 2 / C * 4 + i / 2 % C) + i % 2 : -1);
+            packed_words[i] = static_cast<int8_t>(i < 4 * C ? 2 * (i / 2 / C * 4 + i / 2 % C) + i % 2 : -1);
         }
     }
 };

@@ -50,6 +50,8 @@ def __getattr__(name: str) -> object:
         return version("standpipe")
     if name not in _MODULES:
         raise unknown_name(name, __all__)
+    if _MODULES[name] == __name__:
+        return import_module(f"{__name__}.{name}")
     from standpipe.answers import answering_of
 
     found = answering_of(getattr(import_module(_MODULES[name]), name))

@@ -1,5 +1,6 @@
 """The public names and their modules, which ``__init__.py`` imports when a name is first asked for."""
 
+from standpipe import recipes as recipes
 from standpipe.api import Pipeline as Pipeline
 from standpipe.batch.collate import (
     Pad as Pad,

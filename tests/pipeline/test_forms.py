@@ -102,7 +102,9 @@ def test_every_transform_has_one_form(kind: type[Any]) -> None:
     parameters = parameters_of(kind)
     usual = kind(**parameters)
     assert all(
-        f"{name}={value!r}" in repr(usual) for name, value in parameters.items() if name not in IN_REPR_UNLESS_DEFAULT
+        f"{name}={value!r}" in repr(usual)
+        for name, value in parameters.items()
+        if name not in IN_REPR_UNLESS_DEFAULT
     )
     digest = digest_of(usual)
     for form in (in_lists, in_arrays):

@@ -111,7 +111,9 @@ def test_masks_have_the_nearest_pixels_of_opencv() -> None:
                 wanted = letter_boxed(mask, size, 255, interpolation=cv2.INTER_NEAREST)
                 assert np.array_equal(row, wanted), (shape, size)
     (row,) = rows_of(noise(4, 1, 9, 7, 3), sp.LetterBox(20, interpolation="nearest"))
-    assert np.array_equal(row, letter_boxed(noise(4, 1, 9, 7, 3)[0], (20, 20), interpolation=cv2.INTER_NEAREST))
+    assert np.array_equal(
+        row, letter_boxed(noise(4, 1, 9, 7, 3)[0], (20, 20), interpolation=cv2.INTER_NEAREST)
+    )
     with pytest.raises(sp.PlanError, match="no exact counterpart"):
         source = sp.Arrays(image=noise(4, 1, 8, 8, 3), mask=noise(4, 1, 4, 4))
         in_order(source, sp.LetterBox(8)).decode(scale={"mask": 1 / 2}).batch(1).plan()
@@ -126,7 +128,10 @@ def test_painted_rectangles_stay_in_their_boxes(center: bool, tmp_path: Path) ->
         batch = {name: np.array(value) for name, value in loader.peek().items()}
     for row, (left, top, right, bottom) in zip(batch["batch_index"], batch["boxes"], strict=True):
         y, x = np.nonzero(batch["image"][row].min(axis=-1) > 60)
-        assert np.abs(np.array([x.min(), y.min(), x.max() + 1, y.max() + 1]) - (left, top, right, bottom)).max() <= 1
+        assert (
+            np.abs(np.array([x.min(), y.min(), x.max() + 1, y.max() + 1]) - (left, top, right, bottom)).max()
+            <= 1
+        )
     there = sp.boxes_to_original(batch["boxes"], batch, batch["batch_index"])
     assert np.abs(there - stored).max() < 1e-3
     ratios, before = sp.ratio_pad(batch)

@@ -367,9 +367,7 @@ class LetterBox(GeometricTransform):
         if self.center:
             stage.window(height=height, width=width, fill=fill)
         else:  # nothing is cut off, and so its random number doesn't matter
-            stage.diagonal_window(
-                op=op, height=height, width=width, mode=MODES.index("constant"), fill=fill
-            )
+            stage.diagonal_window(op=op, height=height, width=width, mode=MODES.index("constant"), fill=fill)
 
 
 @dataclass(frozen=True, slots=True)
