@@ -1,8 +1,8 @@
-"""Measure the CPU time of warps and of RandomHSV for a 640 × 640 × 3 image, beside OpenCV's calls in one thread.
+"""Measure the CPU time of warps, LetterBox and RandomHSV of 640 × 640 × 3 images, beside OpenCV's calls in one thread.
 
 Ours: the difference between an epoch with the transform and one without it, over 64 photos in memory, divided by the
 photos. OpenCV's: ``warpAffine``, ``warpPerspective`` and ultralytics' recipe of ``cvtColor`` and ``LUT`` on the same
-photos, without a loader. It needs ``opencv-python-headless``.
+photos, without a loader. The letter box is one of 640 × 640 for parts of 480 × 360. It needs ``opencv-python-headless``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ def main() -> None:
         "affine, Pillow's": affine(interpolation="bilinear"),
         "affine, nearest": affine(pixels="opencv"),
         "perspective": sp.RandomPerspective(0.2, 1.0, fill=FILL, pixels="opencv"),
+        "letterbox": sp.LetterBox(SIDE),
         "hsv": sp.RandomHSV(),
     }
+    of = dict.fromkeys(ours, images) | {"letterbox": images[:, :360, :480].copy()}
     runs: dict[str, Callable[[], dict[str, Any]]] = {
-        f"ours {name}": partial(loaded, images, [step]) for name, step in ours.items()
+        f"ours {name}": partial(loaded, of[name], [step]) for name, step in ours.items()
     }
     runs["ours nothing"] = partial(loaded, images, [])
-    runs |= {f"theirs {name}": partial(called, images, call) for name, call in theirs().items()}
+    runs |= {f"theirs {name}": partial(called, of[name], call) for name, call in theirs().items()}
     results = in_turn(args.rounds, runs)
     nothing = column(results["ours nothing"], "ms")
     rows: list[list[Any]] = []
@@ -93,6 +95,10 @@ def theirs() -> dict[str, Callable[[Any], Any]]:
         full = np.vstack([matrix(), [*random.uniform(-1e-4, 1e-4, 2), 1]])
         return cv2.warpPerspective(image, full, (SIDE, SIDE), borderValue=FILL)
 
+    def letterbox(image: Any) -> Any:
+        made = cv2.resize(image, (SIDE, SIDE * 3 // 4))
+        return cv2.copyMakeBorder(made, SIDE // 8, SIDE // 8, 0, 0, cv2.BORDER_CONSTANT, value=FILL)
+
     def hsv(image: Any) -> Any:
         gains = random.uniform(-1, 1, 3) * [0.015, 0.7, 0.4]
         x = np.arange(256)
@@ -104,6 +110,7 @@ def theirs() -> dict[str, Callable[[Any], Any]]:
         "affine": affine,
         "affine, nearest": partial(affine, flags=cv2.INTER_NEAREST),
         "perspective": perspective,
+        "letterbox": letterbox,
         "hsv": hsv,
     }
 

@@ -30,7 +30,7 @@ LAYERS = (
     ("source.annotations", "transform.pixels", "transform.python"),
     ("source.files", "source.records"),
     ("source.shards", "transform.decoders", "transform.kernels"),
-    ("transform.converted",),
+    ("transform.converted", "recipes"),
     PLACES,
     ("source.at_path",),
     ("identity",),

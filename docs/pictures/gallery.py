@@ -36,6 +36,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "RandomResize": (sp.RandomResize(64, 256), sp.RandomCrop(SIDE, pad_if_needed=True)),
     "RandomShortestSize": (sp.RandomShortestSize((64, 128, 256)), sp.FixedSizeCrop(SIDE)),
     "ScaleJitter": (sp.ScaleJitter((SIDE, SIDE)), sp.FixedSizeCrop(SIDE)),
+    "LetterBox": (sp.LetterBox(SIDE),),
     "FixedSizeCrop": (sp.Resize((96, 160)), sp.FixedSizeCrop(SIDE, fill=114)),
     "RandomZoomOut": (sp.RandomZoomOut((123, 117, 104), p=1), *WHOLE),
     "RandomPhotometricDistort": (*WHOLE, sp.RandomPhotometricDistort()),

@@ -46,6 +46,8 @@ void set_resize(GeometryStage& stage, GeometryStage::Resize resize, Draws& draws
         stage.scale_low = draws.uniform(0.01, 2);
         stage.scale_high = draws.uniform(stage.scale_low, 3);
     }
+    stage.only_smaller = draws.below(2);
+    stage.round_up = draws.below(2);
     for (uint64_t i = 1 + draws.below(3); i > 0 && resize == GeometryStage::Resize::listed; --i)
         stage.lengths.push_back(any_int(draws, 1, kMostSide));
     if (resize != GeometryStage::Resize::shorter_side && resize != GeometryStage::Resize::listed) return;
@@ -90,8 +92,8 @@ GeometryStage any_geometry(Draws& draws, bool is_mask, Size& size) {
     for (uint64_t i = draws.below(3); i > 0; --i) stage.early_mirrors.push_back({any_op(draws), 0.5});
     stage.crop.op = any_op(draws);
     stage.crop.scale_low = draws.uniform(0.01, 1);
-    set_resize(stage, static_cast<GeometryStage::Resize>(draws.below(5)), draws);
-    stage.filter = is_mask ? Filter::nearest : static_cast<Filter>(draws.below(6));
+    set_resize(stage, static_cast<GeometryStage::Resize>(draws.below(6)), draws);
+    stage.filter = is_mask ? Filter::nearest : static_cast<Filter>(draws.below(8));
     if (!is_mask && seldom(draws, 4)) stage.filter_op = any_op(draws);
     size = set_window(stage, is_mask, draws);
     for (uint64_t i = draws.below(3); i > 0; --i) stage.mirrors.push_back({any_op(draws), 0.5});

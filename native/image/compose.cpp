@@ -312,7 +312,7 @@ struct Composer::Making {
     // Does what is left behind a level: into the row, or for the next level.
     Held finish(size_t level, const SampleKey& own, const Held& whole, std::vector<uint8_t>& result) {
         const Program& rest = *composer.splits_[level - 1].rest;
-        const RawPixels pixels{whole.pixels, whole.size, 3};
+        const RawPixels pixels{whole.pixels, whole.size, 3, true};
         if (level == composer.levels_.size()) {
             outcome = maker.from_pixels(rest, 0, pixels, own, out, part);
             return {};

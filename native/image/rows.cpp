@@ -269,25 +269,29 @@ void InputMaker::later_passes(const Program& program, size_t head, const RowPlac
         const bool joins = i + 1 == passes.size() && only_mirrors(passes[i].geometry) &&
                            program.heads[head].format.type != ElementType::u8;
         if (!joins) canvas.pixels();
-        push_pixels({from.pixels.data(), from.size, from.channels},
+        push_pixels({from.pixels.data(), from.size, from.channels, true},
                     begin(program, head, i, out, canvas.waiting()));
     }
     program.heads[head].erasing.apply(own.key, program.heads[head].format, place_of(program, head, out));
 }
 
-// Rows are copied first: kernels may read a little past a row's end, and the array may end there.
+// Without slack, rows are copied first: kernels may read a little past a row's end, and the array may end
+// there.
 void InputMaker::push_pixels(const RawPixels& pixels, Resampler& resampler) {
     const Region region = resampler.region();
     const auto channels = static_cast<size_t>(resampler.channels());
     const size_t bytes = channels * static_cast<size_t>(region.width()),
                  stride = channels * static_cast<size_t>(pixels.size.width);
-    refit(scratch_->work, 2 * (bytes + kSlack));
-    uint8_t* const lines[2] = {scratch_->work.data(), scratch_->work.data() + bytes + kSlack};
+    if (!pixels.has_slack) refit(scratch_->work, 2 * (bytes + kSlack));
+    uint8_t* const copies[2] = {scratch_->work.data(), scratch_->work.data() + bytes + kSlack};
     const uint8_t* from =
         pixels.first + static_cast<size_t>(region.y0) * stride + channels * static_cast<size_t>(region.x0);
+    const uint8_t* lines[2] = {copies[0], copies[1]};
     for (int y = region.y0; y < region.y1; y += 2) {
         const int count = std::min(region.y1 - y, 2);
-        for (int i = 0; i < count; ++i, from += stride) std::memcpy(lines[i], from, bytes);
+        for (int i = 0; i < count; ++i, from += stride)
+            if (pixels.has_slack) lines[i] = from;
+            else std::memcpy(copies[i], from, bytes);
         resampler.push(lines, count);
     }
 }

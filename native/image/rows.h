@@ -138,6 +138,7 @@ struct RawPixels {
     const uint8_t* first = nullptr;
     Size size;
     int channels = 3;
+    bool has_slack = false;  // kSlack bytes behind the last pixel may be read
 };
 
 // Makes rows of inputs, one at a time; every thread has its own, whose scratch memory is used again for each.

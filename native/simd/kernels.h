@@ -104,7 +104,7 @@ struct Kernels {
     // multiplications.
     void (*gain_hsv)(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
     // The horizontal pass of OpenCV's bilinear resize, of two taps: pass.channels numbers a pixel, with
-    // kBetweenBits and truncated. Up to 8 bytes behind `out` are overwritten.
+    // kBetweenBits and truncated. Up to kSlack bytes behind `out` are overwritten.
     void (*linear_across)(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
 };
 

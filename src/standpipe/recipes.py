@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
-from standpipe.transform.image import ImageTransform
+from standpipe.errors import PlanError
+from standpipe.transform.image import ImageTransform, is_pair
 from standpipe.transform.pixels.color import RandomHSV
 from standpipe.transform.pixels.compositions import MixUpInstances, Mosaic, Partners, Recent
 from standpipe.transform.pixels.detection import LetterBox
@@ -13,6 +13,103 @@ from standpipe.transform.pixels.element import ToLayout
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
 from standpipe.transform.pixels.warps import RandomAffine
+from standpipe.transform.python.schedule import Schedule
 
-def yolo(size=640,*,mosaic=1.0,mixup=0.0,degrees=0.0,translate=0.1,scale=0.5,shear=0.0,perspective=0.0,hsv_h=0.015,hsv_s=0.7,hsv_v=0.4,flipud=0.0,fliplr=0.5,partners=Recent()):
-    return [LetterBox(size,pad=False),Mosaic(size,p=mosaic,partners=partners),RandomAffine(degrees,translate=(translate,translate),scale=(1-scale,1+scale),shear=(-shear,shear,-shear,shear),interpolation="bilinear",fill=114,pixels="opencv",size=size,perspective=perspective),MixUpInstances(p=mixup,partners=partners),RandomHSV(hsv_h,hsv_s,hsv_v),RandomVerticalFlip(flipud),RandomHorizontalFlip(fliplr),SanitizeBoundingBoxes(min_size=2,min_visibility=.1),ToLayout("NCHW")]
+__all__ = ["yolo"]
+
+
+def yolo(
+    size: int = 640,
+    *,
+    mosaic: float | Schedule[float] = 1.0,
+    mixup: float | Schedule[float] = 0.0,
+    degrees: float = 0.0,
+    translate: float = 0.1,
+    scale: float | tuple[float, float] = 0.5,
+    shear: float = 0.0,
+    perspective: float = 0.0,
+    hsv_h: float = 0.015,
+    hsv_s: float = 0.7,
+    hsv_v: float = 0.4,
+    flipud: float = 0.0,
+    fliplr: float = 0.5,
+    partners: Partners | None = None,
+    fill: int = 114,
+) -> list[ImageTransform]:
+    """Return the transforms with which the YOLO family trains detectors, for ``Pipeline.map``.
+
+    Images become (3, size, size) uint8. Parameters have the names and defaults of ultralytics 8.4. Its last epochs have
+    no mosaic: ``mosaic=sp.Schedule({0: 1.0, 90: 0.0})``, and the same for ``mixup``.
+
+    The list, in order: ``LetterBox(size, pad=False)`` resizes each image so that its longer side is ``size``;
+    ``Mosaic``; ``RandomAffine(size=size)``; ``MixUpInstances``; ``RandomHSV``; ``RandomVerticalFlip``,
+    ``RandomHorizontalFlip``; ``SanitizeBoundingBoxes``, which drops boxes that the warp made too small;
+    ``ToLayout("NCHW")``. MixUp's rows have two mosaics, each with a warp of its own.
+
+    Parameters
+    ----------
+    size : int, default 640
+        Height and width of the result, in pixels.
+    mosaic : float or Schedule, default 1.0
+        Probability of a mosaic of four images. A row without one has its own image alone, warped in the same way.
+    mixup : float or Schedule, default 0.0
+        Probability of a blend with another row's mosaic.
+    degrees : float, default 0.0
+        Largest angle of the rotation, either way.
+    translate : float, default 0.1
+        Largest translation, either way, as a part of the result's sides.
+    scale : float or (float, float), default 0.5
+        The factor of scale is from 1 − scale to 1 + scale; a pair gives these limits themselves.
+    shear : float, default 0.0
+        Largest angle of both shears in degrees, either way.
+    perspective : float, default 0.0
+        Largest perspective, as of ``RandomAffine``.
+    hsv_h, hsv_s, hsv_v : float, default 0.015, 0.7, 0.4
+        Gains of hue, saturation and value, as of ``RandomHSV``.
+    flipud, fliplr : float, default 0.0, 0.5
+        Probability of a flip upside down, and left to right.
+    partners : Recent, "batch" or "any", default Recent(128)
+        Where the other images of mosaics and of MixUp are from, as of ``Mosaic``.
+    fill : int, default 114
+        Level of places where no image is.
+
+    Raises
+    ------
+    PlanError
+        For a scale that isn't a number from 0 to 1, or a pair. By ``plan()``, for other invalid parameters.
+
+    Examples
+    --------
+    >>> from standpipe import recipes
+    >>> [type(each).__name__ for each in recipes.yolo(320)][:3]
+    ['LetterBox', 'Mosaic', 'RandomAffine']
+    """
+    if isinstance(scale, int | float):
+        scale = (1 - scale, 1 + scale)
+    if not is_pair(scale):
+        raise PlanError(
+            f"yolo(scale={scale!r}): scale must be a number from 0 to 1, or a pair (lowest, highest)"
+        )
+    partners = Recent() if partners is None else partners
+    affine = RandomAffine(
+        degrees,
+        translate=(translate, translate),
+        scale=(scale[0], scale[1]),
+        shear=(-shear, shear, -shear, shear),
+        interpolation="bilinear",
+        fill=fill,
+        pixels="opencv",
+        size=size,
+        perspective=perspective,
+    )
+    return [
+        LetterBox(size, pad=False),
+        Mosaic(size, cast("float", mosaic), partners, fill),
+        affine,
+        MixUpInstances(cast("float", mixup), partners=partners),
+        RandomHSV(hsv_h, hsv_s, hsv_v),
+        RandomVerticalFlip(flipud),
+        RandomHorizontalFlip(fliplr),
+        SanitizeBoundingBoxes(min_size=2, min_visibility=0.1),
+        ToLayout("NCHW"),
+    ]

@@ -22,6 +22,7 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 import standpipe as sp
 from draws import Sample, crop_box, crop_filter
 from jpegs import kinds, photo, saved
+from letter_boxes import letter_boxed
 from model.pictures import FILTERS, centred, resized
 from reference import SAMPLE, decoded, delivered, in_order, listed, needs_sample
 from standpipe.spec import AnyArray, UInt8Array
@@ -292,6 +293,9 @@ CONTRACTS = [
     Contract(sp.ScaleJitter((20, 30)), jittered),
     Contract(sp.RandomShortestSize((9, 13), 30), of_a_length),
     Contract(sp.FixedSizeCrop((14, 15), FILL), cut_to_size),
+    Contract(
+        sp.LetterBox((14, 15), FILL), one(lambda image: letter_boxed(np.asarray(image), (14, 15), FILL))
+    ),
     Contract(sp.RandomSizeCrop(8, 30), cut_as_detr),
     Contract(sp.RandomPhotometricDistort(), distorted),
     Contract(sp.CenterCrop((8, 25)), one(lambda image: centred(np.asarray(image), 8, 25))),

@@ -76,7 +76,7 @@ std::vector<int32_t> random_weights(Draws& draws, int taps) {
     return weights;
 }
 
-AxisWeights of_a_resize(Draws& draws, int& columns) {
+AxisWeights of_a_resize(Draws& draws, int& columns, Filter filter) {
     AxisResize axis;
     columns = between(draws, 1, 700);
     const int low = between(draws, 0, columns - 1), high = between(draws, low + 1, columns);
@@ -88,7 +88,7 @@ AxisWeights of_a_resize(Draws& draws, int& columns) {
     axis.first = between(draws, 0, axis.virtual_size - 1);
     axis.count = between(draws, 1, axis.virtual_size - axis.first);
     AxisWeights weights;
-    compute_weights(static_cast<Filter>(draws.below(6)), axis, weights);
+    compute_weights(filter, axis, weights);
     return weights;
 }
 
@@ -107,6 +107,10 @@ AxisWeights of_random_taps(Draws& draws, int& columns) {
     weights.start.back() = width > 1 ? columns - weights.taps : 0;
     if (width == 1) columns = weights.taps;
     return weights;
+}
+
+AxisWeights of_a_resize(Draws& draws, int& columns) {
+    return of_a_resize(draws, columns, static_cast<Filter>(draws.below(6)));
 }
 
 void check_horizontal(const Kernels& kernels, Draws& draws) {
@@ -169,6 +173,21 @@ void check_separate(const Kernels& kernels, Draws& draws) {
         kernels.separate(pixels.data(), width, channels, got_planes);
         for (size_t c = 0; c < count; ++c)
             got[c].expect(want[c], kernels.name, "separate, width " + std::to_string(width));
+    }
+}
+
+void check_linear_across(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kRows; ++i) {
+        int columns = 0;
+        const AxisWeights weights = of_a_resize(draws, columns, Filter::opencv_bilinear);
+        const int origin = weights.begin(), width = weights.end() - origin, channels = 1 + i % kMostChannels;
+        HorizontalPlan plan;
+        plan.prepare(weights, origin, width, channels, draws.below(2), false);
+        const auto row = random_bytes(draws, static_cast<size_t>(channels * width) + kSlack);
+        Output want(sizeof(int16_t) * static_cast<size_t>(channels * plan.width), kSlack), got = want;
+        kScalarKernels.linear_across(row.data(), plan.pass(), reinterpret_cast<int16_t*>(want.all.data()));
+        kernels.linear_across(row.data(), plan.pass(), reinterpret_cast<int16_t*>(got.all.data()));
+        got.expect(want, kernels.name, "linear_across, " + std::to_string(channels) + " channels");
     }
 }
 
@@ -274,6 +293,7 @@ void check(const Kernels& kernels) {
     check_separate(kernels, draws);
     check_to_grey(kernels, draws);
     check_interpolate(kernels, draws);
+    check_linear_across(kernels, draws);
     check_gain_hsv(kernels, draws);
     check_channels(kernels, draws);
     check_look_up<float>(kernels, draws, &Kernels::look_up_f32);

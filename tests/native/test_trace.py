@@ -46,6 +46,7 @@ COMPOSITIONS: list[list[Any]] = [
     [sp.ScaleJitter((50, 60), (0.6, 1.6)), sp.FixedSizeCrop((48, 52)), sp.RandomHorizontalFlip()],
     [sp.RandomHorizontalFlip(), sp.RandomShortestSize((40, 55, 70), 90), sp.FixedSizeCrop(60)],
     [sp.RandomHorizontalFlip(), sp.CenterCrop((40, 70)), sp.RandomHorizontalFlip()],
+    [sp.LetterBox((90, 61)), sp.RandomHorizontalFlip(), sp.LetterBox(50, center=False)],
     [
         sp.RandomHorizontalFlip(),
         sp.RandomApply(

@@ -70,6 +70,11 @@ MOVING = {
         sp.RandomShortestSize((12, 30), 50, "nearest"),
         sp.FixedSizeCrop(30),
     ],
+    "LetterBox": [
+        sp.LetterBox((33, 40), scaleup=False, interpolation="nearest"),
+        sp.RandomHorizontalFlip(),
+        sp.LetterBox(30, center=False, interpolation="nearest"),
+    ],
     "RandomSizeCrop": [
         sp.RandomApply(
             [sp.RandomShortestSize((30, 40), interpolation="nearest"), sp.RandomSizeCrop(15, 36)], p=0.7
