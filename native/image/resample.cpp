@@ -16,8 +16,7 @@ void mirror_pixels(const uint8_t* pixels, int width, int channels, uint8_t* out)
     with_channels(channels, [&](auto bytes) {
         constexpr size_t kMoved = bytes == 3 ? 4 : bytes;
         const size_t last = static_cast<size_t>(width) - 1;
-        for (size_t x = 0; x < last; ++x)
-            std::memcpy(out + bytes * x, pixels + bytes * (last - x), kMoved);
+        for (size_t x = 0; x < last; ++x) std::memcpy(out + bytes * x, pixels + bytes * (last - x), kMoved);
         std::memcpy(out + bytes * last, pixels, bytes);
     });
 }

@@ -63,13 +63,13 @@ def yolo(
     shear : float, default 0.0
         Largest angle of both shears in degrees, either way.
     perspective : float, default 0.0
-        Largest perspective, as of ``RandomAffine``.
+        Largest perspective; see ``RandomAffine``.
     hsv_h, hsv_s, hsv_v : float, default 0.015, 0.7, 0.4
-        Gains of hue, saturation and value, as of ``RandomHSV``.
+        Gains of hue, saturation and value; see ``RandomHSV``.
     flipud, fliplr : float, default 0.0, 0.5
         Probability of a flip upside down, and left to right.
     partners : Recent, "batch" or "any", default Recent(128)
-        Where the other images of mosaics and of MixUp are from, as of ``Mosaic``.
+        Where the other images of mosaics and of MixUp are from; see ``Mosaic``.
     fill : int, default 114
         Level of places where no image is.
 
