@@ -1,8 +1,8 @@
-"""Measure the CPU time of warps, LetterBox and RandomHSV of 640 × 640 × 3 images, beside OpenCV's calls in one thread.
+"""Measure the CPU time of warps, LetterBox and RandomHSV for 640 × 640 × 3 pixels, beside OpenCV in one thread.
 
 Ours: the difference between an epoch with the transform and one without it, over 64 photos in memory, divided by the
 photos. OpenCV's: ``warpAffine``, ``warpPerspective`` and ultralytics' recipe of ``cvtColor`` and ``LUT`` on the same
-photos, without a loader. The letter box is one of 640 × 640 for parts of 480 × 360. It needs ``opencv-python-headless``.
+photos, without a loader. The letter box is for their parts of 480 × 360. It needs ``opencv-python-headless``.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_
     });
 }
 
-// Each product is truncated by itself, as in OpenCV.
+// OpenCV truncates each product by itself.
 void linear_down(const int16_t* __restrict above, const int16_t* __restrict below, int32_t weight_above,
                  int32_t weight_below, size_t count, uint8_t* __restrict out) noexcept {
     const auto a = static_cast<int16_t>(weight_above), b = static_cast<int16_t>(weight_below);

@@ -393,12 +393,20 @@ class GeometryStage:
         Resize the shorter side to one of ``lengths``. ``max_size``: most of the longer one; 0: no limit.
         """
 
+    def resize_to_fit(
+        self, height: int, width: int, only_smaller: bool, round_up: bool, nearest: bool
+    ) -> None:
+        """
+        Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to the
+        nearest integer.
+        """
+
     def random_filter(self, op: int) -> None:
         """
         Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.
         """
 
-    def window(self, height: int, width: int, fill: int = 0) -> None: ...
+    def window(self, height: int, width: int, fill: Sequence[int] = [0, 0, 0, 0]) -> None: ...
     def pad(self, sides: tuple[int, int, int, int], mode: int, fill: Sequence[int]) -> None:
         """Pad by ``sides``: left, top, right and bottom, in pixels."""
 

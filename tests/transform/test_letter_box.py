@@ -114,9 +114,13 @@ def test_masks_have_the_nearest_pixels_of_opencv() -> None:
     assert np.array_equal(
         row, letter_boxed(noise(4, 1, 9, 7, 3)[0], (20, 20), interpolation=cv2.INTER_NEAREST)
     )
+
+
+def test_pictures_at_another_scale_are_refused() -> None:
+    source = sp.Arrays(image=noise(4, 1, 8, 8, 3), mask=noise(4, 1, 4, 4))
+    pipeline = in_order(source, sp.LetterBox(8)).decode(scale={"mask": 1 / 2}).batch(1)
     with pytest.raises(sp.PlanError, match="no exact counterpart"):
-        source = sp.Arrays(image=noise(4, 1, 8, 8, 3), mask=noise(4, 1, 4, 4))
-        in_order(source, sp.LetterBox(8)).decode(scale={"mask": 1 / 2}).batch(1).plan()
+        pipeline.plan()
 
 
 @pytest.mark.parametrize("center", [True, False])
