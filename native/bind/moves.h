@@ -29,14 +29,14 @@ inline Numbers<double>::Array numbers_of(std::vector<std::vector<Move>>& rows,
     Numbers<double> numbers(rows.size() * most * kMoveNumbers);
     double* next = numbers.values().data();
     for (size_t i = 0; i < rows.size(); ++i) {
-        Move none{{1, 0, 0, 0, 1, 0, 0, 0, 1}, sizes[i].height, sizes[i].width, false};
+        Move none{{1, 0, 0, 0, 1, 0, 0, 0, 1}, sizes[i].height, sizes[i].width};
         if (!rows[i].empty()) none.height = rows[i].back().height, none.width = rows[i].back().width;
         rows[i].resize(most, none);
         for (const Move& move : rows[i]) {
             next = std::copy(move.matrix.begin(), move.matrix.end(), next);
             *next++ = move.height;
             *next++ = move.width;
-            *next++ = move.drops;
+            *next++ = static_cast<double>(move.kind);
         }
     }
     return std::move(numbers).array();

@@ -9,8 +9,8 @@ namespace {
 
 // Adds a move of each axis by itself: times `scale`, and then `by` pixels.
 void add(std::vector<Move>& moves, double scale_x, double by_x, double scale_y, double by_y, Size after,
-         bool drops = false) {
-    moves.push_back({{scale_x, 0, by_x, 0, scale_y, by_y, 0, 0, 1}, after.height, after.width, drops});
+         Move::Kind kind = Move::Kind::plain) {
+    moves.push_back({{scale_x, 0, by_x, 0, scale_y, by_y, 0, 0, 1}, after.height, after.width, kind});
 }
 
 // Adds the moves of a stage from its crop on, those that it makes.
@@ -18,7 +18,8 @@ void add_stage(const GeometryStage& stage, const Cut& cut, Size whole, const Sam
                std::vector<Move>& moves) {
     const Box& box = cut.box;
     const bool by_boxes = stage.crop_by_boxes && box.size() != cut.canvas;
-    if (stage.has_crop || by_boxes) add(moves, 1, -box.x, 1, -box.y, box.size(), by_boxes);
+    if (stage.has_crop || by_boxes)
+        add(moves, 1, -box.x, 1, -box.y, box.size(), by_boxes ? Move::Kind::drops : Move::Kind::plain);
     if (cut.mirrored) add(moves, -1, box.width, 1, 0, box.size());
     if (whole != box.size())
         add(moves, static_cast<double>(whole.width) / box.width, 0,
@@ -61,7 +62,8 @@ void move_boxes(const Move& move, std::span<Edges> boxes) noexcept {
             box.fill(std::numeric_limits<double>::quiet_NaN());
             continue;
         }
-        const bool stays = !move.drops || has_centre({0, 0, move.width, move.height}, hull);
+        const bool stays =
+            move.kind != Move::Kind::drops || has_centre({0, 0, move.width, move.height}, hull);
         for (size_t side = 0; side < 4; ++side) {
             const double limit = side % 2 == 0 ? move.width : move.height;
             box[side] = stays ? std::clamp(hull[side], 0.0, limit) : 0;

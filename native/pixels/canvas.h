@@ -27,7 +27,8 @@ struct Move {
     // where a pixel's centre is half a pixel further. NaN: all places become one.
     std::array<double, 9> matrix;
     int height = 0, width = 0;  // of the result
-    bool drops = false;         // boxes whose centre isn't in the result become empty
+    // drops: boxes whose centre isn't in the result become empty. warps: the matrix is a warp's.
+    enum class Kind : uint8_t { plain, drops, warps } kind = Kind::plain;
 };
 
 // Tables of bytes that follow one another are one table for each channel. They wait until a stage needs the

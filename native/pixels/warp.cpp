@@ -97,7 +97,7 @@ Move inverse(const std::array<double, 8>& m, int height, int width) noexcept {
                                          m[5] * g - m[3],     m[0] - m[2] * g,     m[2] * m[3] - m[0] * m[5],
                                          m[3] * h - m[4] * g, m[1] * g - m[0] * h, m[0] * m[4] - m[1] * m[3]};
     const double determinant = m[0] * adjugate[0] + m[1] * adjugate[3] + m[2] * adjugate[6];
-    Move move{adjugate, height, width};
+    Move move{adjugate, height, width, Move::Kind::warps};
     for (double& each : move.matrix) each = determinant == 0 ? std::nan("") : each / determinant;
     return move;
 }

@@ -244,6 +244,11 @@ def test_what_would_leave_instances_behind_is_refused(tmp_path: Path) -> None:
         (pipeline.map(crop, drop, drop).batch(2), "SanitizeBoundingBoxes twice"),
         (pipeline.map(crop, sp.SanitizeBoundingBoxes(min_size=0)).batch(2), "min_size must be a number"),
         (pipeline.map(crop, sp.SanitizeBoundingBoxes(min_visibility=2)).batch(2), "must be a fraction"),
+        (pipeline.map(crop, sp.SanitizeBoundingBoxes(max_aspect=0.5)).batch(2), "number of at least 1"),
+        (
+            pipeline.map(crop, sp.SanitizeBoundingBoxes(visibility_of="x")).batch(2),  # type: ignore[arg-type]
+            "one of 'source', 'warp'",
+        ),
         (pipeline.map(crop, lambda sample: sample).batch(2), "before boxes are moved"),
         (pipeline.map(crop).batch(2).map_batch(lambda batch: batch), "before boxes are moved"),
         (pipeline.map(crop).batch(2, collate_fn=lambda samples: samples), "before boxes are moved"),

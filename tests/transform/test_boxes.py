@@ -11,7 +11,7 @@ import pytest
 import standpipe as sp
 from draws import Draws, Sample
 from standpipe.spec import AnyArray
-from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
+from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored, whole_areas
 
 pytest.importorskip("torch")
 import torch
@@ -244,14 +244,71 @@ def test_visibility_is_the_part_of_the_moved_box_that_is_left() -> None:
     moves = traced([sp.Resize((122, 166)), sp.RandomHorizontalFlip(1.0)])
     rows = np.zeros(2, np.int64)
     drops = sp.SanitizeBoundingBoxes(min_visibility=1.0)
-    whole = moved_boxes(boxes, rows, moves, cut=False)
+    whole = whole_areas(boxes, rows, moves, of="source")
     assert drops.keeps(moved_boxes(boxes, rows, moves).astype(np.float32), whole).all()
     moves = traced([sp.Resize((122, 166)), sp.CenterCrop((102, 166))])  # 10 of 20 rows of the first
-    whole = moved_boxes(boxes, rows, moves, cut=False)
+    whole = whole_areas(boxes, rows, moves, of="source")
     for visibility, kept in ((0.49, [True, True]), (0.51, [False, True])):
         drops = sp.SanitizeBoundingBoxes(min_visibility=visibility)
         found = drops.keeps(moved_boxes(boxes, rows, moves).astype(np.float32), whole)
         assert found.tolist() == kept
+
+
+def kept_by_the_family(boxes: AnyArray, moves: AnyArray, warp: AnyArray, size: tuple[int, int]) -> AnyArray:
+    """Return what ``box_candidates`` of ultralytics keeps; one row. ``warp``: 2 × 3, and the boxes in front of it."""
+    before = moved_boxes(boxes, np.zeros(len(boxes), np.int64), moves)
+    x, y = (before[:, [0, 2, 2, 0]], before[:, [1, 1, 3, 3]])
+    x, y = (row[0] * x + row[1] * y + row[2] for row in warp)
+    clipped = [
+        np.clip(edge, 0, side)
+        for edge, side in ((x.min(1), size[1]), (y.min(1), size[0]), (x.max(1), size[1]), (y.max(1), size[0]))
+    ]
+    scale = abs(np.linalg.det(warp[:, :2])) ** 0.5  # without shears, that of the rotation
+    w1, h1 = ((before[:, 2:] - before[:, :2]) * scale).T
+    w2, h2 = clipped[2] - clipped[0], clipped[3] - clipped[1]
+    ratio = np.maximum(w2 / (h2 + 1e-16), h2 / (w2 + 1e-16))
+    return (w2 > 2) & (h2 > 2) & (w2 * h2 / (w1 * h1 + 1e-16) > 0.1) & (ratio < 100)
+
+
+def test_the_familys_boxes_survive() -> None:
+    """A crop in front of the warp cuts boxes off, as a mosaic does; a resize and a flip follow."""
+    drops = sp.SanitizeBoundingBoxes(2, 1, 0.1, "warp", 100)
+    warp = sp.RandomAffine(45, (0.4, 0.4), (0.3, 1.5), pixels="opencv", size=(300, 200))
+    moves = traced([sp.CenterCrop((40, 50)), warp, sp.Resize((600, 400)), sp.RandomHorizontalFlip(1.0)])
+    boxes = random_boxes().reshape(ROWS, BOXES, 4)
+    boxes[:, :40, 2] = boxes[:, :40, 0] + 0.4  # as thin as the family drops them
+    counts = []
+    for row, own in enumerate(boxes):
+        rows, (number,) = np.full(BOXES, row), np.flatnonzero(moves[row, :, 11] == 2)
+        matrix = np.diag([2.0, 2.0, 1.0]) @ moves[row, number, :9].reshape(3, 3)
+        wanted = kept_by_the_family(own, moves[row : row + 1, :number], matrix[:2], (600, 400))
+        found = moved_boxes(own, rows, moves).astype(np.float32)
+        kept = drops.keeps(found, whole_areas(own, rows, moves, of="warp"))
+        assert (kept == wanted).all()
+        fewer = drops.keeps(found, whole_areas(own, rows, moves, of="source"))
+        counts.append([kept.sum(), fewer.sum(), BOXES])
+    kept_boxes, of_source_boxes, total = np.sum(counts, axis=0)
+    assert 0.1 * total < of_source_boxes < kept_boxes < 0.9 * total
+
+
+def test_thin_boxes_are_dropped() -> None:
+    boxes = np.array([[0, 0, 20, 4], [0, 0, 4, 20.5]], np.float32)
+    assert sp.SanitizeBoundingBoxes(max_aspect=5).keeps(boxes, None).tolist() == [True, False]
+
+
+def test_areas_follow_a_perspective_at_the_centre() -> None:
+    moves = traced([sp.RandomAffine(20, pixels="opencv", size=50, perspective=3e-3)])
+    rows = np.arange(ROWS)
+    boxes = np.tile([30, 20, 30.01, 20.01], (ROWS, 1))
+    corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(ROWS, 4, 2)
+    points = np.concatenate([corners, np.ones((ROWS, 4, 1))], axis=2) @ moves[:, 0, :9].reshape(
+        -1, 3, 3
+    ).transpose(0, 2, 1)
+    x, y = (points[..., :2] / points[..., 2:]).transpose(2, 0, 1)
+    shoelace = np.abs((x * np.roll(y, -1, axis=1) - y * np.roll(x, -1, axis=1)).sum(axis=1)) / 2
+    areas = whole_areas(boxes, rows, moves, of="warp")
+    assert np.allclose(areas, shoelace, rtol=1e-4)
+    assert np.ptp(areas) > 1e-5  # they differ
 
 
 def test_a_warp_to_nothing_leaves_nothing() -> None:

@@ -14,7 +14,7 @@ from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.workers import Assignment, Failure
 from standpipe.source.targets import BOXES, KEYPOINTS
 from standpipe.spec import SIZE, AnyArray, Int64Array, UInt8Array
-from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored
+from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored, whole_areas
 
 if TYPE_CHECKING:
     from standpipe.engine.moves import Moves, Traced
@@ -88,7 +88,8 @@ def moved_instances(
         points = moved_points(values[KEYPOINTS], rows, moves)
         values[KEYPOINTS] = _sides_swapped(points, mirrored(moves)[rows], how.pairs)
     if drops is not None:
-        whole = moved_boxes(stored, rows, moves, cut=False) if drops.min_visibility > 0 else None
+        of = drops.visibility_of if drops.min_visibility > 0 else None
+        whole = None if of is None else whole_areas(stored, rows, moves, of=of)
         kept = drops.keeps(boxes, whole)
         values = {name: each[kept] for name, each in values.items()}
         ends = np.cumsum(np.bincount(rows[kept], minlength=len(counts)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Moves = NDArray[np.float64]
 
-MOVE_NUMBERS = 12  # a matrix of three rows, the result's height and width, and whether boxes are dropped
+MOVE_NUMBERS = 12  # a matrix of three rows, the result's height and width, and the kind of move
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Traced:
     sizes      (n, 2) int64: height and width of the stored images in pixels
     moves      (n, moves, 12) float64 for each output of the image, by the output's name; at least one move. A move is
                a matrix of three rows, from a place in the picture before it to one in the result, in pixels from the
-               upper left corner; the result's height and width; and 1 if boxes whose centre isn't in the result become
-               empty
+               upper left corner; the result's height and width; and its kind: 1 if boxes whose centre isn't in the
+               result become empty, 2 for a warp, else 0
     instances  the source's ragged columns, by name
     windows    (n, 4 × windows) int32: left, top, width and height of each crop that boxes decide, in pixels of the
                picture before it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from standpipe.spec import AnyArray, Float32Array, Float64Array, Int64Array
 
 AT_ONCE = 2048  # boxes that are moved together, so that what lies between takes little memory
+DROPS, WARPS = 1, 2  # kinds of moves: what drops boxes whose centre is outside, and warps
 # Numbers of a matrix that are 0 where sides stay straight: in crops, pads, resizes and flips.
 STRAIGHT = [1, 3, 6, 7]
 
@@ -21,8 +23,8 @@ def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: 
 
     boxes  (n, 4) xyxy in pixels of the stored images
     rows   (n,) the row of each box
-    moves  (rows, moves, 12): matrices, heights and widths of their results, and whether boxes whose centre is
-           outside become (0, 0, 0, 0)
+    moves  (rows, moves, 12): matrices, heights and widths of their results, and their kinds. After ``DROPS``, boxes
+           whose centre is outside become (0, 0, 0, 0)
     cut    True: cut boxes off at the edges of each result, as torchvision does
     """
     parts = [slice(first, first + AT_ONCE) for first in range(0, len(boxes), AT_ONCE)]
@@ -41,9 +43,34 @@ def _moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, cut: bo
         if cut:
             x, y = (edges[:2] + edges[2:]) / 2
             inside = (x > 0) & (x < move[10]) & (y > 0) & (y < move[9])
-            edges[:, (move[11] > 0) & ~inside] = 0
+            edges[:, (move[11] == DROPS) & ~inside] = 0
             np.clip(edges, 0, move[[10, 9, 10, 9]], out=edges)
     return np.nan_to_num(edges.T)
+
+
+def whole_areas(
+    boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, of: Literal["source", "warp"]
+) -> Float64Array:
+    """Return the areas of boxes after the moves of their rows, had nothing been cut off, (n,).
+
+    ``boxes``, ``rows`` and ``moves`` are those of ``moved_boxes``.
+
+    of  "source": the area is that of the hull of the moved corners. "warp": it is that of the box in front of the last
+        warp, where earlier moves have cut it off, times the factor of area that the warp and later moves have at the
+        box's centre. Without a warp, it begins with the stored box
+    """
+    if of == "source":
+        left, top, right, bottom = moved_boxes(boxes, rows, moves, cut=False).T
+        return np.asarray((right - left) * (bottom - top))
+    warps = moves[..., 11] == WARPS
+    last = np.where(warps.any(axis=1), moves.shape[1] - 1 - np.argmax(warps[:, ::-1], axis=1), 0)
+    is_left = np.arange(moves.shape[1]) >= last[:, None]
+    stay = [*np.eye(3).ravel(), np.inf, np.inf, 0]
+    left, top, right, bottom = moved_boxes(boxes, rows, np.where(is_left[..., None], stay, moves)).T
+    matrices = _product(np.where(is_left[..., None, None], _matrices(moves), np.eye(3)))
+    depth = matrices[rows, 2] * np.stack([(left + right) / 2, (top + bottom) / 2, np.ones_like(top)], axis=1)
+    factor = np.linalg.det(matrices)[rows] / depth.sum(axis=1) ** 3
+    return np.asarray((right - left) * (bottom - top) * np.abs(factor))
 
 
 def moved_points(points: AnyArray, rows: Int64Array, moves: Float64Array) -> Float32Array:
@@ -66,10 +93,7 @@ def mirrored(moves: Float64Array) -> NDArray[np.bool_]:
 
 def to_stored(moves: Float64Array) -> Float64Array:
     """Return the matrices from places in the results to places in the stored images, (rows, 3, 3)."""
-    whole = _matrices(moves[:, 0])
-    for number in range(1, moves.shape[1]):
-        whole = _matrices(moves[:, number]) @ whole
-    back = np.asarray(np.linalg.inv(whole), np.float64)
+    back = np.asarray(np.linalg.inv(_product(_matrices(moves))), np.float64)
     return back / back[:, 2:, 2:]
 
 
@@ -89,3 +113,11 @@ def _moved(x: Float64Array, y: Float64Array, move: Float64Array) -> tuple[Float6
 
 def _matrices(moves: Float64Array) -> Float64Array:
     return moves[..., :9].reshape(*moves.shape[:-1], 3, 3)
+
+
+def _product(matrices: Float64Array) -> Float64Array:
+    """Return the matrices of all moves together, (rows, 3, 3)."""
+    whole = matrices[:, 0]
+    for number in range(1, matrices.shape[1]):
+        whole = matrices[:, number] @ whole
+    return whole
