@@ -74,21 +74,15 @@ struct Sums : Rule {
 
 // Places in perspective, and those of matrices that go far. What is at no place is outside.
 struct Quotients : Rule {
+    const Kernels& kernels;
+
     void begin(const Block&) noexcept {}
     void place(int row, Block& block) const noexcept {
         const auto& m = matrix;
-        const double most = kMostPx * 32, one = 1 << bits;
         const auto part = [&](size_t at) { return m[at + 1] * row + m[at + 2]; };
-        const double x0 = part(0), y0 = part(3), depth0 = part(6);
-        const auto limited = [&](double value) {
-            value = value > -most ? value : -most;
-            return static_cast<int32_t>(rounded(value < most ? value : most));
-        };
-        for (int i = 0; i < block.count; ++i) {
-            const double x = block.first + i, scale = one / (depth0 + m[6] * x);
-            block.x[i] = limited((x0 + m[0] * x) * scale) - left;
-            block.y[i] = limited((y0 + m[3] * x) * scale) - top;
-        }
+        kernels.divide_places(
+            {part(0), part(3), part(6), m[0], m[3], m[6], 1.0 * (1 << bits), kMostPx * 32, left, top},
+            block.first, block.count, block.x, block.y);
     }
 };
 
@@ -128,7 +122,7 @@ void warp_fixed(const Kernels& kernels, const PicturePart& part, const DrawnWarp
     const Rule rule{matrix, bits, part.left << bits, part.top << bits};
     const auto warp_by = [&](auto sample) {
         if (is_near(matrix, out.width, out.height)) fill_blocks(out, Sums{rule, {}, {}}, sample);
-        else fill_blocks(out, Quotients{rule}, sample);
+        else fill_blocks(out, Quotients{rule, kernels}, sample);
     };
     if (warp.interpolates)
         return warp_by([&](const Block& block, uint8_t* to) {

@@ -52,6 +52,13 @@ struct WarpSource {
 
 inline constexpr int kPlaceBits = 5;  // after the point, of coordinates in pixels
 
+// A row of places in perspective: place i is (x + i * step_x, y + i * step_y) / (depth + i * step_depth).
+struct PlaceRow {
+    double x, y, depth, step_x, step_y, step_depth;
+    double one, most;   // the factor of the result, and the most that it is either way
+    int32_t left, top;  // what is taken off in the end
+};
+
 // The gains of RandomHSV. Saturation and value: multiples of 2^-15 up to 2, so that products with bytes are
 // exact.
 struct HsvGains {
@@ -99,6 +106,9 @@ struct Kernels {
     // 2^26 either way. It writes nothing behind the pixels.
     void (*interpolate)(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
                         uint8_t* out) noexcept;
+    // The places from `first` on, rounded to the nearest integer, a tie's even one. What is no number becomes
+    // -`most`. Up to three places behind them are overwritten.
+    void (*divide_places)(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;
     // Turns the hues of `count` RGB pixels, in place, and multiplies saturation and value: OpenCV's
     // conversion to 8-bit HSV, products truncated and at most 255, and its conversion back, without fused
     // multiplications.
@@ -121,6 +131,7 @@ void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* belo
                     float factor, uint8_t* out) noexcept;
 void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
                         uint8_t* out) noexcept;
+void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
 void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
 

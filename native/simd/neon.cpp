@@ -155,6 +155,7 @@ constinit const Kernels kNeonKernels{"neon",
                                      scalar_blur_down,
                                      scalar_sharpen,
                                      scalar_interpolate,
+                                     scalar_divide_places,
                                      scalar_gain_hsv,
                                      scalar_linear_across};
 

@@ -114,6 +114,19 @@ void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t*
     });
 }
 
+void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept {
+    const auto limited = [&](double value) {
+        value = value > -row.most ? value : -row.most;
+        value = value < row.most ? value : row.most;
+        return static_cast<int32_t>((value + 0x1.8p52) - 0x1.8p52);
+    };
+    for (int i = 0; i < count; ++i) {
+        const double at = first + i, scale = row.one / (row.depth + row.step_depth * at);
+        x[i] = limited((row.x + row.step_x * at) * scale) - row.left;
+        y[i] = limited((row.y + row.step_y * at) * scale) - row.top;
+    }
+}
+
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
     using Lanes = HsvLanes<Fours>;
     in_groups<Lanes::kPixels>(rgb, count, [&](uint8_t* pixels) {
@@ -192,12 +205,20 @@ void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* belo
     sharpen_row(above, at, below, bytes, step, factor, out);
 }
 
-constinit const Kernels kScalarKernels{"scalar",           false,
-                                       horizontal,         vertical,
-                                       scalar_separate,    scalar_to_grey,
-                                       scalar_look_up_f32, scalar_look_up_f16,
-                                       scalar_blur_across, scalar_blur_down,
-                                       scalar_sharpen,     scalar_interpolate,
-                                       scalar_gain_hsv,    scalar_linear_across};
+constinit const Kernels kScalarKernels{"scalar",
+                                       false,
+                                       horizontal,
+                                       vertical,
+                                       scalar_separate,
+                                       scalar_to_grey,
+                                       scalar_look_up_f32,
+                                       scalar_look_up_f16,
+                                       scalar_blur_across,
+                                       scalar_blur_down,
+                                       scalar_sharpen,
+                                       scalar_interpolate,
+                                       scalar_divide_places,
+                                       scalar_gain_hsv,
+                                       scalar_linear_across};
 
 }  // namespace standpipe

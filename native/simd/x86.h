@@ -1,9 +1,9 @@
 // The x86-64 kernels. They are compiled once for each set of instructions that this is included for, and so
 // everything here belongs to the file that includes it.
 //
-// All vectors but those of gain_hsv, which takes twice as long otherwise, have 128 bits. After dense
-// multiplications of 256 bits and more libjpeg, which has nine tenths of a row's time, takes 6 to 14% longer:
-// many processors lower their clock then for a millisecond or two.
+// All vectors but those of gain_hsv and divide_places, which take twice as long otherwise, have 128 bits.
+// After dense multiplications of 256 bits and more libjpeg, which has nine tenths of a row's time, takes 6 to
+// 14% longer: many processors lower their clock then for a millisecond or two.
 #pragma once
 
 #include <cstring>
@@ -346,7 +346,7 @@ template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
     return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
             to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
-            sharpen,      interpolate, gain_hsv,           linear_across};
+            sharpen,      interpolate, divide_places,      gain_hsv,        linear_across};
 }
 
 }  // namespace

@@ -30,13 +30,22 @@ struct PlaceWeights {
 // pixel more must be there.
 struct FourPlaces {
     const WarpSource& from;
-    const __m128i most_left = _mm_set1_epi32(from.width - 3), most_top = _mm_set1_epi32(from.height - 2);
 
+    // Returns a bit for each that isn't in [least, most of an axis].
+    int away(const int32_t* x, const int32_t* y, int least, int most_x, int most_y) const {
+        const auto negative = [&](const int32_t* places, int most) {
+            const __m128i pixel = _mm_srai_epi32(load(places), kPlaceBits);
+            return _mm_or_si128(_mm_sub_epi32(pixel, _mm_set1_epi32(least)),
+                                _mm_sub_epi32(_mm_set1_epi32(most), pixel));
+        };
+        return _mm_movemask_ps(_mm_castsi128_ps(_mm_or_si128(negative(x, most_x), negative(y, most_y))));
+    }
     bool inside(const int32_t* x, const int32_t* y) const {
-        const __m128i left = _mm_srai_epi32(load(x), kPlaceBits), top = _mm_srai_epi32(load(y), kPlaceBits);
-        const __m128i negative = _mm_or_si128(_mm_or_si128(left, _mm_sub_epi32(most_left, left)),
-                                              _mm_or_si128(top, _mm_sub_epi32(most_top, top)));
-        return _mm_movemask_ps(_mm_castsi128_ps(negative)) == 0;
+        return away(x, y, 0, from.width - 3, from.height - 2) == 0;
+    }
+    // Returns whether none has a neighbour inside.
+    bool outside(const int32_t* x, const int32_t* y) const {
+        return away(x, y, -1, from.width - 1, from.height - 1) == 15;
     }
     // A pixel as 32-bit lanes.
     __m128i pixel(int32_t x, int32_t y) const {
@@ -69,10 +78,14 @@ void interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int
     if (from.channels != 3) return scalar_interpolate(from, x, y, count, out);
     const FourPlaces places{from};
     const __m128i packed = load(Lanes<3>().packed);
+    const __m128i fill =
+        _mm_shuffle_epi8(_mm_cvtsi32_si128(from.fill[0] | from.fill[1] << 8 | from.fill[2] << 16),
+                         _mm_setr_epi8(0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, -1, -1, -1, -1));
     int i = 0;
     for (; i + 4 <= count; i += 4, out += 12) {
         if (!places.inside(x + i, y + i)) {
-            scalar_interpolate(from, x + i, y + i, 4, out);
+            if (places.outside(x + i, y + i)) store_pixels(out, fill);
+            else scalar_interpolate(from, x + i, y + i, 4, out);
             continue;
         }
         const auto pixel = [&](int k) { return places.pixel(x[i + k], y[i + k]); };
@@ -81,6 +94,24 @@ void interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int
         store_pixels(out, _mm_shuffle_epi8(bytes, packed));
     }
     scalar_interpolate(from, x + i, y + i, count - i, out);
+}
+
+// The second operand of a maximum is the result where the first one is no number.
+void divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept {
+    const auto all = [](double value) { return _mm256_set1_pd(value); };
+    for (int i = 0; i < count; i += 4) {
+        const __m256d at = _mm256_add_pd(all(first + i), _mm256_setr_pd(0, 1, 2, 3));
+        const auto part = [&](double start, double step) {
+            return _mm256_add_pd(all(start), _mm256_mul_pd(all(step), at));
+        };
+        const __m256d scale = _mm256_div_pd(all(row.one), part(row.depth, row.step_depth));
+        const auto place = [&](__m256d value) {
+            value = _mm256_max_pd(_mm256_mul_pd(value, scale), all(-row.most));
+            return _mm256_cvtpd_epi32(_mm256_min_pd(value, all(row.most)));
+        };
+        store(x + i, _mm_sub_epi32(place(part(row.x, row.step_x)), _mm_set1_epi32(row.left)));
+        store(y + i, _mm_sub_epi32(place(part(row.y, row.step_y)), _mm_set1_epi32(row.top)));
+    }
 }
 
 void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {

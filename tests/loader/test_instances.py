@@ -236,6 +236,19 @@ def test_views_have_instances_of_their_own(tmp_path: Path) -> None:
     assert (batch["orig_size"] == whole["orig_size"]).all()
 
 
+def test_visibility_counts_from_the_source_or_from_the_warp(tmp_path: Path) -> None:
+    source = painted(tmp_path, 14)
+    steps = [sp.CenterCrop(36), sp.RandomAffine(0, scale=(0.5, 0.5), pixels="opencv", size=40)]
+    filters = (
+        sp.SanitizeBoundingBoxes(),
+        sp.SanitizeBoundingBoxes(min_visibility=0.99, visibility_of="warp"),
+        sp.SanitizeBoundingBoxes(min_visibility=0.5),
+    )
+    pipelines = [sp.Pipeline(source).map(*steps, drops).batch(14) for drops in filters]
+    counts = [len(batches(each)[0]["boxes"]) for each in pipelines]
+    assert counts[0] == counts[1] > counts[2] > 0
+
+
 def test_what_would_leave_instances_behind_is_refused(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(painted(tmp_path, 4))
     crop, drop = sp.CenterCrop(32), sp.SanitizeBoundingBoxes()

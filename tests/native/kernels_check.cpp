@@ -210,6 +210,32 @@ void check_interpolate(const Kernels& kernels, Draws& draws) {
     }
 }
 
+void check_divide_places(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kRows; ++i) {
+        const auto number = [&] { return draws.uniform(-1, 1) * std::pow(10, between(draws, -3, 9)); };
+        const double depth = draws.below(4) ? 1 : draws.below(2) ? 0 : number();
+        const double step_depth = draws.below(4) ? draws.uniform(-2e-3, 2e-3) : draws.below(2) ? 0 : -1;
+        const PlaceRow row{number(),
+                           number(),
+                           depth,
+                           number(),
+                           number(),
+                           step_depth,
+                           draws.below(2) ? 32.0 : 1.0,
+                           0x1p25,
+                           between(draws, 0, 1 << 20),
+                           32};
+        const int first = between(draws, 0, 1000), count = between(draws, 0, 256);
+        const auto bytes = sizeof(int32_t) * static_cast<size_t>(count), slack = 3 * sizeof(int32_t);
+        Output want_x(bytes, slack), want_y = want_x, got_x = want_x, got_y = want_x;
+        const auto places = [](Output& each) { return reinterpret_cast<int32_t*>(each.all.data()); };
+        kScalarKernels.divide_places(row, first, count, places(want_x), places(want_y));
+        kernels.divide_places(row, first, count, places(got_x), places(got_y));
+        got_x.expect(want_x, kernels.name, "divide_places, x");
+        got_y.expect(want_y, kernels.name, "divide_places, y");
+    }
+}
+
 void check_gain_hsv(const Kernels& kernels, Draws& draws) {
     for (int i = 0; i < kRows; ++i) {
         const auto count = static_cast<size_t>(between(draws, 0, 200));
@@ -294,6 +320,7 @@ void check(const Kernels& kernels) {
     check_to_grey(kernels, draws);
     check_interpolate(kernels, draws);
     check_linear_across(kernels, draws);
+    check_divide_places(kernels, draws);
     check_gain_hsv(kernels, draws);
     check_channels(kernels, draws);
     check_look_up<float>(kernels, draws, &Kernels::look_up_f32);
