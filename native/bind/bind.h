@@ -186,21 +186,22 @@ inline std::span<const int64_t> records_of(Column<int64_t> indices, uint64_t cou
     return asked;
 }
 
-void bind_order(nb::module_& m);        // computed orders
-void bind_index(nb::module_& m);        // lists, and index files
-void bind_tar(nb::module_& m);          // tar shards
-void bind_examples(nb::module_& m);     // TFRecord files
-void bind_program(nb::module_& m);      // transforms of images
-void bind_compose(nb::module_& m);      // rows of several images
-void bind_slots(nb::module_& m);        // slots, and the bell
-void bind_reads(nb::module_& m);        // how files are read
-void bind_pool(nb::module_& m);         // native threads and their jobs
-void bind_foreign_row(nb::module_& m);  // rows that Pillow decodes
-void bind_faults(nb::module_& m);       // fault points
-void bind_samples(nb::module_& m);      // rows one at a time, for Python workers
-void bind_checks(nb::module_& m);       // checks of files before a run
-void bind_cache(nb::module_& m);        // a cache's store
-void bind_counters(nb::module_& m);     // counters of Python threads
+void bind_order(nb::module_& m);         // computed orders
+void bind_index(nb::module_& m);         // lists, and index files
+void bind_tar(nb::module_& m);           // tar shards
+void bind_examples(nb::module_& m);      // TFRecord files
+void bind_program(nb::module_& m);       // transforms of images
+void bind_pixel_stages(nb::module_& m);  // those of a picture's pixels
+void bind_compose(nb::module_& m);       // rows of several images
+void bind_slots(nb::module_& m);         // slots, and the bell
+void bind_reads(nb::module_& m);         // how files are read
+void bind_pool(nb::module_& m);          // native threads and their jobs
+void bind_foreign_row(nb::module_& m);   // rows that Pillow decodes
+void bind_faults(nb::module_& m);        // fault points
+void bind_samples(nb::module_& m);       // rows one at a time, for Python workers
+void bind_checks(nb::module_& m);        // checks of files before a run
+void bind_cache(nb::module_& m);         // a cache's store
+void bind_counters(nb::module_& m);      // counters of Python threads
 
 struct Program;
 void bind_trace(nb::class_<Program>& program);  // what transforms do to pictures, without the pictures

@@ -196,8 +196,7 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
                 moves[frame].push_back({{1, 0, static_cast<double>(made.parts[i].left), 0, 1,
                                          static_cast<double>(made.parts[i].top), 0, 0, 1},
                                         made.canvas.height,
-                                        made.canvas.width,
-                                        false});
+                                        made.canvas.width});
             moves[frame].insert(moves[frame].end(), later.begin(), later.end());
         }
     const RowFormat& format = at.after->format();

@@ -46,8 +46,10 @@ WRITTEN: dict[str, Any] = {
 OF_ONE = {
     sp.Resize: {"max_size": None},
     sp.RandomChoice: {"p": [0.25, 0.75]},
-    sp.RandomAffine: {"scale": (0.5, 1.5), "pixels": "opencv"},
-    sp.RandomHSV: {"hue": 0.1, "saturation": 0.5, "value": 0.25},
+    sp.RandomAffine: {"scale": (0.5, 1.5), "pixels": "opencv", "perspective": 0.001},
+    sp.RandomRotation: {"pixels": "opencv"},
+    sp.RandomPerspective: {"pixels": "opencv"},
+    sp.RandomHSV: {"hue": 0.1, "saturation": 0.5, "value": 0.2},
 }
 IN_REPR_UNLESS_DEFAULT = ("mask_fill", "pixels", "perspective")
 
