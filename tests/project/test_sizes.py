@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 SIGNATURES = {  # of many options, each documented
     "src/standpipe/pipeline/description.py: batch",
+    "src/standpipe/recipes.py: yolo",
     "src/standpipe/api.py: plan",
     "src/standpipe/source/files/filelist.py: __init__",
     "src/standpipe/torch/dataloader.py: __init__",
