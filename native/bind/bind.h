@@ -198,6 +198,7 @@ void bind_reads(nb::module_& m);         // how files are read
 void bind_pool(nb::module_& m);          // native threads and their jobs
 void bind_foreign_row(nb::module_& m);   // rows that Pillow decodes
 void bind_faults(nb::module_& m);        // fault points
+void bind_polygons(nb::module_& m);      // shapes of objects
 void bind_samples(nb::module_& m);       // rows one at a time, for Python workers
 void bind_checks(nb::module_& m);        // checks of files before a run
 void bind_cache(nb::module_& m);         // a cache's store

@@ -45,6 +45,7 @@ NB_MODULE(_native, m) {
     bind_counters(m);
     bind_pool(m);
     bind_faults(m);
+    bind_polygons(m);
     bind_samples(m);
     bind_checks(m);
     bind_cache(m);

@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "bind/bind.h"
-#include "image/rows.h"
+#include "image/trace.h"
 
 namespace standpipe {
-
-constexpr size_t kMoveNumbers = 12;
 
 using SizeArray = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 

@@ -8,6 +8,10 @@
 
 namespace standpipe {
 
+// Numbers of a move as Python has it: a matrix of three rows, height and width of the result, whether it
+// drops boxes.
+inline constexpr size_t kMoveNumbers = 12;
+
 // Sets `moves` to what the geometric transforms of a head do to a picture of `source`, in order. A
 // result of 0 × 0 pixels, if it can't be made into a row. Crops by boxes are those that the key has.
 void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves);

@@ -1284,6 +1284,71 @@ def fault_hits() -> dict[str, int]:
 def fault_key(name: bytes) -> int:
     """Return the key of a file's path at fault points for files."""
 
+def run_lengths(text: bytes) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """
+    Return the lengths of runs of pixels that COCO has as text, (n,) int64.
+    """
+
+def outline_of_runs(
+    runs: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    height: int,
+    width: int,
+) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+    """
+    Return the outline of the pixels of every second run, as points x and y by turns, flat float32: rings
+    between the pixels, each ended by NaN. Runs go down the columns.
+    """
+
+def turn_alike(
+    points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu")],
+) -> None:
+    """
+    Turn rings around that wind the other way than the first rings of ``outline_of_runs``.
+    """
+
+def move_shapes(
+    points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    moves: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, 12), order="C", device="cpu", writable=False)
+    ],
+    cut: bool,
+) -> tuple[
+    Annotated[NDArray[numpy.float32], dict(shape=(None,))],
+    Annotated[NDArray[numpy.int64], dict(shape=(None,))],
+    Annotated[NDArray[numpy.float32], dict(shape=(None,))],
+]:
+    """
+    Return points and ends of shapes after the moves of their rows, and the box around each, (n, 4) float32;
+    points and boxes are flat. ``cut``: at the edges of each result.
+    """
+
+@overload
+def draw_shapes(
+    points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    pictures: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ratio: float,
+    out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu")],
+) -> None:
+    """
+    Write zeros, and the value of each shape where the centre of a pixel is in it. Shapes of one picture come
+    one after another, and smaller ones are drawn over larger ones. ``ratio``: pixels of the shapes' places in
+    each pixel of ``out``, (pictures, H, W).
+    """
+
+@overload
+def draw_shapes(
+    points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    pictures: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ratio: float,
+    out: Annotated[NDArray[numpy.int16], dict(shape=(None, None, None), order="C", device="cpu")],
+) -> None: ...
+
 ANY_SCANS: int = 16
 
 MOST_BLOCKS: int = 33554432

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 RESERVED = "index"  # a field that the batch place adds to every batch
 VALID = "valid"  # the field that is False for rows of padding
+MASKS = "instance_masks"  # masks of instances
 BATCH_FIELDS = (RESERVED, VALID)  # fields that a batch may have beside those of its samples
 NAMES = ("image", "label")  # of a dataset's values without names
 SIDES = ("height", "width")  # columns of sources that know their images' sizes, in pixels

@@ -84,7 +84,10 @@ def write_coco(folder: Path) -> None:
             width, height = photo.size
         images.append({"id": number, "file_name": path.name, "width": width, "height": height})
         box = {"bbox": [8, 9, width - 20, height - 20], "area": (width - 20) * (height - 20)}
-        annotations.append({"id": number, "image_id": number, "category_id": 17, "iscrowd": 0, **box})
+        shape = {"segmentation": [[8, 9, width - 12, 9, width - 12, height - 11, 8, height - 11]]}
+        annotations.append(
+            {"id": number, "image_id": number, "category_id": 17, "iscrowd": 0, **box, **shape}
+        )
     content = {
         "images": images,
         "annotations": annotations,

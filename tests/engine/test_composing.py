@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def levels(folder: Path, images: int, bad: tuple[int, ...] = ()) -> Coco:
+def levels(folder: Path, images: int, bad: tuple[int, ...] = (), **options: Any) -> Coco:
     """A source of images of one level each, 100 + their number, with a box around all of the image."""
     (folder / "images").mkdir(parents=True)
     random, entries, boxes = np.random.default_rng(4), [], []
@@ -33,8 +33,9 @@ def levels(folder: Path, images: int, bad: tuple[int, ...] = ()) -> Coco:
         if number in bad:
             (folder / "images" / name).write_bytes(b"no image")
         entries.append({"id": number, "file_name": name, "width": width, "height": height})
-        boxes.append(annotation(number + 1, number, (0, 0, width, height)))
-    return written(folder, entries, boxes)
+        corners = [0, 0, width, 0, width, height, 0, height]
+        boxes.append(annotation(number + 1, number, (0, 0, width, height)) | {"segmentation": [corners]})
+    return written(folder, entries, boxes, **options)
 
 
 def digest(pipeline: sp.Pipeline, skip: int = 0, **options: Any) -> str:
@@ -78,6 +79,17 @@ def test_each_box_of_a_mosaic_is_filled_with_its_image_and_the_rest_with_the_fil
                 assert (image[rest] == FILL).all()
                 seen += len(set(batch["id"][chosen].tolist())) == 4
     assert seen > 30  # rows of four different images
+
+
+def test_an_index_map_has_the_images_of_a_mosaic(tmp_path: Path) -> None:
+    source = levels(tmp_path, 40, masks=True)
+    pipeline = sp.Pipeline(source).shuffle(seed=1).map(sp.Resize(SIDE, max_size=SIDE + 1))
+    with pipeline.map(sp.Mosaic(SIDE, fill=FILL)).batch(8).loader() as loader:
+        for batch in loader:
+            for row, (image, numbers) in enumerate(zip(batch["image"], batch["instance_masks"], strict=True)):
+                ids = batch["id"][batch["batch_index"] == row]
+                expected = np.append(FILL, 99 + ids)[numbers]
+                assert (image[..., 0] == expected).all()
 
 
 def test_the_own_image_comes_first_and_the_others_are_of_rows_before(tmp_path: Path) -> None:

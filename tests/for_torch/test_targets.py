@@ -11,6 +11,7 @@ import torch
 
 import standpipe as sp
 from standpipe.batch.instances import InstanceFields
+from standpipe.batch.masks import MaskFields, MaskForm
 from standpipe.spec import RaggedSpec
 from standpipe.torch.targets import Targets
 
@@ -73,6 +74,40 @@ def test_detr_gets_a_mask_and_fractions_of_the_image() -> None:
     assert targets[2]["boxes"].tolist() == [[0.5, 0.5, pytest.approx(0.2), 0.5]]
     assert targets[2]["size"].tolist() == [8, 10]
     assert targets[2]["orig_size"].tolist() == [16, 32]
+
+
+def with_masks(form: str, ratio: int) -> InstanceFields:
+    asked = MaskForm(form, ratio)  # type: ignore[arg-type]
+    return replace(FIELDS, masks=MaskFields.planned(asked, 3, slice(1, 3), {"image": (3, 8, 16)}))
+
+
+def test_torchvision_gets_masks_of_each_instance() -> None:
+    masks = torch.arange(3 * 4 * 8).reshape(3, 4, 8)
+    lengths = torch.tensor([[3, 8, 16], [3, 4, 16], [3, 6, 11]])
+    given = batch(instance_masks=masks, image_length=lengths)
+    _, targets = Targets.of("torchvision", with_masks("dense", 2), None).batch(given)
+    assert [target["masks"].shape for target in targets] == [(2, 4, 8), (0, 2, 8), (1, 3, 5)]
+    assert torch.equal(targets[2]["masks"][0], masks[2, :3, :5])
+    listed = batch(instance_masks=[masks[:2], masks[:0], masks[2:]], image=list(batch()["image"]))
+    _, targets = Targets.of("torchvision", with_masks("dense", 2), None).batch(listed)
+    assert [len(target["masks"]) for target in targets] == [2, 0, 1]
+    with pytest.raises(sp.PlanError, match=r"give batch\(masks='dense'\)"):
+        Targets.of("torchvision", with_masks("index", 1), None)
+
+
+def test_yolo_gets_an_index_map() -> None:
+    masks = torch.zeros((3, 2, 4), dtype=torch.uint8)
+    masks[0, 0], masks[0, 1, 1:], masks[2, 1, 3] = 1, 2, 1
+    made = Targets.of("yolo", with_masks("index", 4), None).batch(batch(instance_masks=masks))
+    assert made["masks"] is masks
+    assert made["sem_masks"].dtype == torch.float32
+    assert made["sem_masks"].tolist() == [
+        [[5, 5, 5, 5], [0, 6, 6, 6]],
+        [[0, 0, 0, 0], [0, 0, 0, 0]],
+        [[0, 0, 0, 0], [0, 0, 0, 7]],
+    ]
+    with pytest.raises(sp.PlanError, match=r"give batch\(masks='index'\)"):
+        Targets.of("yolo", with_masks("dense", 1), None)
 
 
 def test_yolo_gets_a_flat_dict() -> None:

@@ -13,7 +13,8 @@ from PIL import Image
 
 import standpipe as sp
 from painted import LONG_AGO_NS, annotation
-from standpipe.jobs.show.overlay import NAME_PX
+from shapes import of_polygons
+from standpipe.jobs.show.overlay import COVERED, NAME_PX
 from standpipe.jobs.show.sheet import GAP_PX, LINE_PX, MARGIN_PX, Sheet
 
 HEIGHT, WIDTH = 150, 200  # a cell is wider than its title, and as large as the image
@@ -168,3 +169,14 @@ def test_a_skeleton_is_known_if_all_categories_and_parts_have_the_same(tmp_path:
     os.utime(other.annotations, ns=(LONG_AGO_NS + 10**9, LONG_AGO_NS + 10**9))
     assert other.open().skeleton == ()  # type: ignore[attr-defined]
     assert sp.Concat(one, other).open().skeleton == ()  # type: ignore[attr-defined]
+
+
+def test_masks_are_under_their_boxes(tmp_path: Path) -> None:
+    small, large = [(90, 60), (110, 60), (110, 80), (90, 80)], [(40, 30), (160, 30), (160, 120), (40, 120)]
+    given = of_polygons(tmp_path, [[large, small]], size=(HEIGHT, WIDTH))
+    pipeline = sp.Pipeline(given).map(sp.Resize((HEIGHT, WIDTH))).batch(1, masks="dense", mask_ratio=4)
+    picture = cell(pipeline.show(1))
+    assert picture[5, 5].tolist() == [0, 0, 0]
+    for x, y in ((60, 50), (100, 70)):  # a colour of the class, over white
+        assert 255 in picture[y, x]
+        assert 255 - COVERED in picture[y, x]

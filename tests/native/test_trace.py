@@ -70,7 +70,7 @@ def moved(moves: AnyArray, places: AnyArray) -> AnyArray:
 def traced(kernel: NativeKernel, head: int, positions: AnyArray) -> AnyArray:
     program = kernel.compile(sp.Pipeline(sp.Arrays(image=np.zeros((1, 1, 1, 3), np.uint8))).decoding)
     keys = positions.astype(np.uint64), np.zeros(len(positions), np.uint64)
-    flat, _ = program.trace(head, [SIZE] * len(positions), SEED, EPOCH, *keys)
+    flat, _ = program.trace(head, np.array([SIZE] * len(positions)), SEED, EPOCH, *keys)
     return np.asarray(flat).reshape(len(positions), -1, 12)
 
 

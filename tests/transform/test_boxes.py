@@ -129,7 +129,7 @@ def traced(transforms: list[Any]) -> AnyArray:
     kernel = pipeline.map(*transforms).batch(ROWS).plan(memory="256MiB").samples.kernel
     assert kernel is not None
     keys = np.arange(ROWS, dtype=np.uint64), np.zeros(ROWS, np.uint64)
-    flat, _ = kernel.compile(pipeline.decoding).trace(0, [SIZE] * ROWS, SEED, EPOCH, *keys)
+    flat, _ = kernel.compile(pipeline.decoding).trace(0, np.array([SIZE] * ROWS), SEED, EPOCH, *keys)
     return np.asarray(flat).reshape(ROWS, -1, 12)
 
 

@@ -192,7 +192,9 @@ def test_windows_by_boxes_are_torchvisions(how: Any, boxes: Any) -> None:
     program = kernel.compile(sp.Pipeline(sp.Arrays(image=np.zeros((1, 1, 1, 3), np.uint8))).decoding)
     keys, ends = np.arange(COUNT, dtype=np.uint64), np.arange(1, COUNT + 1) * len(boxes)
     of_all = np.tile(np.array(boxes, np.float32), (COUNT, 1))
-    _, windows = program.trace(0, [(100, 120)] * COUNT, 5, 0, keys, np.zeros_like(keys), of_all, ends)
+    _, windows = program.trace(
+        0, np.array([(100, 120)] * COUNT), 5, 0, keys, np.zeros_like(keys), of_all, ends
+    )
     ours = np.asarray(windows).reshape(COUNT, 4)
     given = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(100, 120), dtype=torch.float32)
     torch.manual_seed(11)

@@ -248,9 +248,14 @@ class Padded:
     native: bool = False
 
     @property
+    def largest(self) -> Shape:
+        """The largest shape of a padded sample."""
+        return self.fixed or _up(self.most, self.multiple, self.most)
+
+    @property
     def regions(self) -> Mapping[str, Region]:
         """The parts of a slot by name: the padded samples, and the length or shape of each sample."""
-        sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple, self.most)]
+        sides = self.fixed or [f"≤{side}" for side in self.largest]
         axes = () if len(self.most) == 1 else (len(self.most),)
         return {
             self.name: Region(self.room, self.dtype, shape_text(f"≤{self.rows}", *sides), not self.native),

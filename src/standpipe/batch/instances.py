@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from standpipe.batch.collate import Pad, Ragged, Region, SlotOverflow
+from standpipe.batch.masks import MaskFields
 from standpipe.contracts import RaggedRows
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
+from standpipe.spec import MASKS, AnyArray, ArraySpec, Int64Array, RaggedSpec, shape_text
 
 INDEX = "batch_index"  # the row of each instance
 OFFSETS = "instance_offsets"  # where each row's instances begin among all
@@ -34,6 +35,7 @@ class InstanceFields:
     room      the most instances of a batch, all rows together; not used with ``Pad``
     how       ``Pad`` for instances with padding; else those of all rows are one after another
     handed_over  values that workers hand over row by row with the samples, which Python code makes
+    masks    the form of masks; None without any
     """
 
     columns: Mapping[str, RaggedSpec]
@@ -42,6 +44,7 @@ class InstanceFields:
     room: int
     how: Pad | Ragged | None = None
     handed_over: tuple[str, ...] = ()
+    masks: MaskFields | None = None
 
     @property
     def length(self) -> int | None:
@@ -71,12 +74,22 @@ class InstanceFields:
                 shape = shape_text(f"≤{self.room}", *spec.shape)
                 found[prefix + name] = Region(self.room * math.prod(spec.shape), spec.dtype, shape)
             found[prefix + OFFSETS] = Region(self.rows + 1, _INT64, shape_text(f"≤{self.rows + 1}"))
+        if self.masks is not None:
+            for image, prefix in self.prefixes.items():
+                region = self.masks.region(image, self.rows, self.room, self.length)
+                found |= {} if region is None else {prefix + MASKS: region}
         return found
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The fields that aren't stored in a slot: a batch has lists of them."""
+        sides = {} if self.masks is None else self.masks.sides
+        return tuple(self.prefixes[image] + MASKS for image, largest in sides.items() if largest is None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all these fields."""
-        return (*self.fields, *self.regions)
+        return (*self.fields, *self.regions, *self.listed)
 
     def values(self, image: str, found: Mapping[str, RaggedRows]) -> dict[str, AnyArray]:
         """Return the fields of one image of the rows. Raises ``SlotOverflow`` if the instances of a row don't fit.
@@ -125,7 +138,10 @@ class InstanceFields:
             del found[prefix + INDEX]
             offsets = found[prefix + OFFSETS]
             found[prefix + OFFSETS] = np.diff(offsets)
-            found |= {prefix + name: np.split(batch[prefix + name], offsets[1:-1]) for name in self.columns}
+            names = [*self.columns]
+            if self.masks is not None and self.masks.form.masks == "dense" and not self.listed:
+                names.append(MASKS)
+            found |= {prefix + name: np.split(batch[prefix + name], offsets[1:-1]) for name in names}
         return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from standpipe.contracts.source import Encoded, HasInstances, OpenSource, Records, Source
+from standpipe.contracts.source import Encoded, HasInstances, HasMasks, OpenSource, Records, Source
 from standpipe.spec import ArraySpec, Listed, RaggedSpec
 
 
@@ -125,6 +125,13 @@ def _check_ragged(opened: OpenSource, records: Records) -> None:
     sizes = records.sizes
     known = sizes is not None and sizes.dtype == np.int64 and sizes.shape == (len(records.index), 2)
     _require(known or not records.ragged, "sizes are int64, a height and a width for each record")
+    if isinstance(opened, HasMasks) and opened.has_masks:
+        shapes, total = records.shapes, max((len(rows.values) for rows in records.ragged.values()), default=0)
+        fits = shapes is not None and shapes.values.dtype == np.float32 and shapes.values.shape[1:] == (2,)
+        whole = (
+            shapes is not None and len(shapes.ends) == total and shapes.ends[-1:].sum() == len(shapes.values)
+        )
+        _require(fits and whole, "shapes are (total, 2) float32, cut at an end for each instance")
 
 
 def _check_files(opened: OpenSource, records: Records, name: str) -> None:

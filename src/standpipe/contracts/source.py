@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from standpipe.spec import AnyArray, ArraySpec, Int64Array, Listed, RaggedSpec, UInt8Array
 
@@ -187,6 +188,11 @@ class RaggedRows:
         places, ends = places_in_ranges(np.where(rows > 0, self.ends[rows - 1], 0), self.ends[rows])
         return RaggedRows(self.values[places], ends)
 
+    def where(self, kept: NDArray[np.bool_]) -> RaggedRows:
+        """Return the records with their values where ``kept``, (n,), is True, and without values elsewhere."""
+        counts = np.diff(self.ends, prepend=0)
+        return RaggedRows(self.values[np.repeat(kept, counts)], np.cumsum(counts * kept))
+
     @classmethod
     def merged(cls, parts: Sequence[RaggedRows], order: Int64Array) -> RaggedRows:
         """Return records of several parts.
@@ -219,6 +225,10 @@ class Records:
         a bad sample. Sources with ``boxes`` or ``keypoints`` have it.
     texts : mapping of str to Paths
         Texts in UTF-8, such as captions. A batch has a list of str of each.
+    shapes : RaggedRows, optional
+        The shapes of the instances of ``ragged``, one after another, of which masks are drawn: points (total, 2)
+        float32, x and y in pixels, and the end of each instance's. A shape has rings, each ended by a point of NaN.
+        It is filled where they wind around a place.
 
     Examples
     --------
@@ -234,6 +244,7 @@ class Records:
     ragged: Mapping[str, RaggedRows] = field(default_factory=dict)
     sizes: Int64Array | None = None
     texts: Mapping[str, Paths] = field(default_factory=dict)
+    shapes: RaggedRows | None = None
 
     def take(self, rows: Int64Array) -> Records:
         """Return the records number ``rows`` of this object, (n,) int64, in that order."""
@@ -245,7 +256,13 @@ class Records:
             {name: values.take(rows) for name, values in self.ragged.items()},
             None if self.sizes is None else self.sizes[rows],
             {name: texts.take(rows) for name, texts in self.texts.items()},
+            None if self.shapes is None else self.shapes.take(self._instances(rows)),
         )
+
+    def _instances(self, rows: Int64Array) -> Int64Array:
+        """Return the numbers of the instances of the records ``rows``."""
+        ends = next(iter(self.ragged.values())).ends
+        return places_in_ranges(np.where(rows > 0, ends[rows - 1], 0), ends[rows])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +293,7 @@ class OpenSource(Protocol):
     """A source whose metadata has been read: it knows its records.
 
     The engine calls it from its own threads, in the process that trains. It doesn't check the class. The
-    protocols ``KeepsIndex``, ``HasInstances``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``,
+    protocols ``KeepsIndex``, ``HasInstances``, ``HasMasks``, ``SkipsFiles``, ``RepeatsKeys``, ``KnownHere``,
     ``ReadsRecords``, ``PythonSource`` and ``StreamSource`` are optional: a source satisfies one
     of them by having its attributes.
 
@@ -375,6 +392,15 @@ class HasInstances(Protocol):
     @property
     def skeleton(self) -> tuple[tuple[int, int], ...]:
         """Numbers of keypoints between which ``show`` draws lines; empty if they aren't known."""
+
+
+@runtime_checkable
+class HasMasks(Protocol):
+    """An ``OpenSource`` whose ``Records`` may have ``shapes`` of instances."""
+
+    @property
+    def has_masks(self) -> bool:
+        """True if they have shapes."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from standpipe.engine.replace import BatchRecords, substitute_of
 from standpipe.engine.rows import located
 from standpipe.engine.workers import Assignment
 from standpipe.order import BudgetOrder, Cursor, Given
+from standpipe.source.targets import BOXES
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.bad_samples import Ledger
 from standpipe.transform.pixels.compositions import Recent
@@ -107,12 +108,14 @@ class Composing:
         sizes[used.ravel()] = done[:, -1, 9:11]
         seeds = self._plan.pipeline.seed, at.epoch, np.asarray(assignment.positions, np.uint64)
         moved = composer.trace(sizes, *seeds, np.zeros(rows, np.uint64)).reshape(rows * each, -1, 12)
+        instances, shapes = _instances(chosen)
         filling.others.traced = Traced(
             _traced(filling.batch_records).sizes,
             {composed.last.image.field: np.concatenate([done, moved[used.ravel()]], axis=1)},
-            _instances(chosen),
+            instances,
             np.zeros((rows, 0), np.int32),
             None,
+            shapes,
             np.append(0, used.sum(axis=1).cumsum()),
         )
         frames = [records.assignment.frames[row] for records, row in chosen]
@@ -232,13 +235,24 @@ def _joined(moves: Sequence[AnyArray]) -> AnyArray:
     return joined
 
 
-def _instances(chosen: Sequence[tuple[BatchRecords, int]]) -> dict[str, RaggedRows]:
-    """Return the instances of some images, by column."""
-    found: dict[str, RaggedRows] = {}
-    for name in _traced(chosen[0][0]).instances:
-        parts = []
-        for records, row in chosen:
-            column = _traced(records).instances[name]
-            parts.append(column.values[0 if row == 0 else column.ends[row - 1] : column.ends[row]])
-        found[name] = RaggedRows(np.concatenate(parts), np.cumsum([len(each) for each in parts]))
-    return found
+def _instances(
+    chosen: Sequence[tuple[BatchRecords, int]],
+) -> tuple[dict[str, RaggedRows], RaggedRows | None]:
+    """Return the instances of some images, by column, and their shapes."""
+    batches = {id(records): _traced(records) for records, _ in chosen}
+    begins = dict(zip(batches, np.cumsum([0, *(len(each.sizes) for each in batches.values())]), strict=False))
+    order = np.array([begins[id(records)] + row for records, row in chosen])
+    parts = [*batches.values()]
+    columns = {
+        name: RaggedRows.merged([each.instances[name] for each in parts], order)
+        for name in parts[0].instances
+    }
+    if parts[0].shapes is None:
+        return columns, None
+    ends = [each.instances[BOXES].ends for each in parts]
+    shifts = np.cumsum([0, *(each[-1] for each in ends)])
+    numbers = [
+        RaggedRows(np.arange(each[-1]) + shift, each) for each, shift in zip(ends, shifts, strict=False)
+    ]
+    shapes = [each.shapes for each in parts if each.shapes is not None]
+    return columns, RaggedRows.merged(shapes, RaggedRows.merged(numbers, order).values.astype(np.int64))

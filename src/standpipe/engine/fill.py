@@ -146,8 +146,10 @@ class Filler:
                 batch_records.trace(instances_of(plan, job.lists, batch_records.records.index))
             assignment = batch_records.assignment
             assignment = assignment if traced is None else replace(assignment, traced=traced)
-            more, failures = put_instances(plan, assignment, self._ring.view(slot))
-            shapes |= more
+            pictures = {**shapes, **canvases.shapes}
+            put = put_instances(plan, assignment, self._ring.view(slot), pictures)
+            shapes, failures = {**shapes, **put.shapes}, list(put.failures)
+            made = replace(made, lists={**made.lists, **put.lists})
         if self._mixes and not failures:
             layout = plan.layout_at(filling.at)
             failures += unmixable(plan, layout.views(self._ring.view(slot), rows))

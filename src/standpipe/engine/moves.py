@@ -13,7 +13,7 @@ from standpipe.contracts import RaggedRows, Records
 from standpipe.pipeline.description import Description
 from standpipe.source.targets import BOXES
 from standpipe.spec import Int32Array, Int64Array
-from standpipe.transform import NativeKernel, NativeStep
+from standpipe.transform import NativeKernel
 from standpipe.transform.instances import moved_boxes
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ class Traced:
     windows    (n, 4 × windows) int32: left, top, width and height of each crop that boxes decide, in pixels of the
                picture before it
     boxes      (total, 4) float32: the boxes in front of the kernel that has these crops; None without any
-    parts      (n + 1,) int64: where the images of each row begin among those of all rows, of which ``moves`` and
-               ``instances`` are; None if each row has one image
+    shapes     the instances' shapes; None without any
+    parts      (n + 1,) int64: where the images of each row begin among those of all rows, of which ``moves``,
+               ``instances`` and ``shapes`` are; None if each row has one image
     """
 
     sizes: Int64Array
@@ -49,7 +50,12 @@ class Traced:
     instances: Mapping[str, RaggedRows]
     windows: Int32Array
     boxes: RaggedRows | None
+    shapes: RaggedRows | None = None
     parts: Int64Array | None = None
+
+    def of_rows(self, image: str) -> Moves:
+        """Return the moves of each row's own image, (n, moves, 12)."""
+        return self.moves[image] if self.parts is None else self.moves[image][self.parts[:-1]]
 
 
 class Tracer:
@@ -93,7 +99,7 @@ class Tracer:
             boxes = _boxes_after(done, records) if program.windows else None
             moves, windows = traced(kernel, program, done, (self._seed, at.epoch, positions, attempts), boxes)
             done = moves[kernel.image.field]  # the only output in front of a cache
-        return Traced(records.sizes, moves, records.ragged, windows, boxes)
+        return Traced(records.sizes, moves, records.ragged, windows, boxes, records.shapes)
 
 
 def tracer_of(plan: Plan) -> Tracer | None:
@@ -111,11 +117,7 @@ def _kernels(samples: SamplePlan, before: NativeKernel | None) -> list[NativeKer
     """Return the native kernels that make the images, in order; ``before``: the one before a cache, or None."""
     if samples.composed is not None:
         return [samples.composed.frames]
-    if samples.kernel is not None:
-        return [samples.kernel] if before is None else [before, samples.kernel]
-    steps = () if samples.program is None else samples.program.steps
-    found = [step.kernel or step.any_size for step in steps if isinstance(step, NativeStep)]
-    return [kernel for kernel in found if kernel is not None]
+    return samples.kernels if before is None or samples.kernel is None else [before, *samples.kernels]
 
 
 def unmoved(sizes: Int64Array) -> Moves:

@@ -10,7 +10,7 @@ import numpy as np
 from standpipe.batch.collate import SlotOverflow
 from standpipe.batch.instances import ORIG_SIZE, TO_ORIGINAL, InstanceFields
 from standpipe.contracts import RaggedRows, Records
-from standpipe.engine.instances import instance_values
+from standpipe.engine.instances import instance_values, moved_instances
 from standpipe.engine.moves import Tracer
 from standpipe.errors import PlanError, TransformError
 from standpipe.order import Cursor
@@ -19,7 +19,7 @@ from standpipe.plan.instances import check_pairs, filters_of, instance_transform
 from standpipe.plan.parts import InstancePlan
 from standpipe.source.annotations.listing import AnnotationSource
 from standpipe.source.targets import BOXES, FORMS, KEYPOINTS
-from standpipe.spec import AnyArray, ArraySpec, Int64Array, RaggedSpec
+from standpipe.spec import MASKS, AnyArray, ArraySpec, Int64Array, RaggedSpec
 from standpipe.transform import IMAGE, NativeKernel, field_of_view
 from standpipe.transform.instances import to_stored
 
@@ -44,6 +44,10 @@ def given_instances(given: Mapping[str, Sequence[Any]], count: int) -> Columns:
     given  a value for each image, (M, …), by field
     """
     found: dict[str, RaggedRows] = {}
+    if MASKS in given:
+        raise PlanError(
+            f"apply() can't move {MASKS!r}: leave them out, or give them as images of the kind masks"
+        )
     for name, values in given.items():
         if len(values) != count:
             raise PlanError(f"apply() got {count} images, and {name!r} of {len(values)}")
@@ -107,7 +111,11 @@ def applied_instances(
         check_pairs(pairs, columns[KEYPOINTS].values.shape[1], pipeline.transforms)
     specs = {name: RaggedSpec(each.values.shape[1:], each.values.dtype) for name, each in columns.items()}
     form = InstanceFields(specs, prefixes, len(rows), int(columns[BOXES].ends[-1]), pipeline.instances)
+    how = InstancePlan(filters=filters, pairs=pairs or ())
+    moved = {
+        image: moved_instances(traced, traced.moves[image], how, drops) for image, drops in filters.items()
+    }
     try:
-        return instance_values(form, traced, InstancePlan(filters=filters, pairs=pairs or ()))
+        return instance_values(form, traced, moved)
     except SlotOverflow as error:
         raise TransformError(error.reason, place="batch", index=error.row) from None

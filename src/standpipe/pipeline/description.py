@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from standpipe.batch.collate import Collate, Pad, Ragged, checked_collate
 from standpipe.batch.instances import checked_instances
+from standpipe.batch.masks import BoxOrigin, MaskForm, MaskName
 from standpipe.errors import PlanError
 from standpipe.order import AspectGroups, Budget, GroupBy
 from standpipe.pipeline.samples import Transformed
@@ -29,6 +30,7 @@ class Description(Transformed):
     batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
     instances: Pad | Ragged | None = field(default=None, kw_only=True)
+    masks: MaskForm | None = field(default=None, kw_only=True)
     last_batch: LastBatch | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     world_size: int = field(default=1, kw_only=True)
@@ -55,6 +57,7 @@ class Description(Transformed):
         steps += [f"map({', '.join(then)})"] if then else []
         how = [each.describe() for each in self.batch_functions if each.collates]
         how += [] if self.instances is None else [f"instances={self.instances.describe()}"]
+        how += [] if self.masks is None else [f"{name}={value!r}" for name, value in self.masks.given.items()]
         how += [] if self.last_batch is None else [f"last_batch={self.last_batch.value!r}"]
         if self.groups is not None:
             how = [f"group_by={self.groups.by!r}, group_factor={self.groups.factor}", *how]
@@ -82,6 +85,9 @@ class Description(Transformed):
         collate: Collate | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         instances: Pad | Ragged | None = None,
+        masks: MaskName = "index",
+        mask_ratio: int = 1,
+        boxes_from: BoxOrigin = "corners",
         last_batch: Literal["drop", "pad", "partial"] | None = None,
     ) -> Self:
         """Set the batch size per rank and step, or a length budget for batches of varying size.
@@ -132,6 +138,17 @@ class Description(Transformed):
             takes the first ones. Each batch with instances has ``orig_size``, (rows, 2) int64, height and width of the
             stored images, and ``to_original``, (rows, 3, 3) float64, matrices from pixels of the rows to pixels of
             the stored images.
+        masks : {"index", "dense"}, default "index"
+            The form of ``instance_masks``, where a source has masks. ``"index"``: (rows, H, W), 0 for the background
+            and n for the row's n-th instance, from 1; where several are, the smallest. It is uint8, or int16 where an
+            image may have more than 255. ``"dense"``: (instances, H, W) uint8, 1 inside of each; with ``Pad``,
+            (rows, length, H, W). Slots have room for the masks of as many instances as for boxes, which
+            ``Ragged(max_values=…)`` limits. Of images in a list, masks are in a list too.
+        mask_ratio : int, default 1
+            The sides of masks are those of the images ÷ this, rounded down. The YOLO family takes 4.
+        boxes_from : {"corners", "shape"}, default "corners"
+            ``"shape"``: ``boxes`` are those around the moved shapes, and not around the boxes' moved corners, which
+            rotations and warps make too large.
         last_batch : {"drop", "pad", "partial"}, optional
             The treatment of samples that don't fill a whole step of all ranks. ``"drop"`` leaves them out
             (default when shuffled). ``"pad"`` repeats the epoch's first samples, and adds a field ``valid``,
@@ -191,6 +208,7 @@ class Description(Transformed):
             batch_sampler=batch_sampler,
             collate=checked_collate(collate or {}),
             instances=None if instances is None else checked_instances(instances),
+            masks=None if (form := MaskForm(masks, mask_ratio, boxes_from)) == MaskForm() else form,
             last_batch=None if last_batch is None else LastBatch(last_batch),
         )
 

@@ -56,6 +56,7 @@ KEYS = (
 
 
 GROUPING = ("group_by", "group_factor")
+MASKING = ("masks", "mask_ratio", "boxes_from")
 OF_PICTURES = (
     *(each.plural for each in FIELD_KINDS),
     "pairs",
@@ -119,6 +120,7 @@ def as_dict(pipeline: Description) -> dict[str, Any]:
                 for name, how in pipeline.collate.items()
             },
             "instances": _encoded(pipeline.instances, "batch"),
+            **({} if pipeline.masks is None else pipeline.masks.given),
             "last_batch": None if pipeline.last_batch is None else pipeline.last_batch.value,
         }
         if batched
@@ -228,7 +230,16 @@ def _decoding(pipeline: Described, settings: Mapping[str, Any]) -> Described:
 def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Described:
     if settings is None:
         return pipeline
-    names = ("batch_size", "budget", *GROUPING, "batch_sampler", "collate", "instances", "last_batch")
+    names = (
+        "batch_size",
+        "budget",
+        *GROUPING,
+        *MASKING,
+        "batch_sampler",
+        "collate",
+        "instances",
+        "last_batch",
+    )
     _known("the recipe's batch", settings, names)
     budget = _decoded(settings.get("budget"), "batch")
     within: dict[str, Any] = {}
@@ -243,7 +254,7 @@ def _batched(pipeline: Described, settings: Mapping[str, Any] | None) -> Describ
     return pipeline.batch(
         settings.get("batch_size"),
         batch_sampler=settings.get("batch_sampler", False),
-        **{name: settings[name] for name in GROUPING if name in settings},
+        **{name: settings[name] for name in (*GROUPING, *MASKING) if name in settings},
         collate=collate or None,
         instances=_decoded(settings.get("instances"), "batch"),
         last_batch=settings.get("last_batch"),

@@ -288,7 +288,7 @@ def _batch(
     most, packing = (None, False) if (limit := pipeline.budget) is None else (limit.most, limit.packing)
     native = [] if samples.kernel is None else samples.kernel.reads
     contents = stored_layout(fields, pipeline.collate, rows, most, packing=packing, native=native)
-    instances = instance_fields(pipeline, source, samples, rows)
+    instances = instance_fields(pipeline, source, samples, rows, contents)
     layout = slot_layout(contents, rows, last_batch, instances)
     return BatchPlan(layout=layout, contents=contents, instances=instances)
 
@@ -302,11 +302,12 @@ def _needs(
     pipeline, source, batch = described.pipeline, described.source, described.batch
     rows, whole = batch.layout.rows, described.whole
     read = source.record_bytes if isinstance(source, ReadsRecords) else 0
+    masks = 0 if batch.instances is None or batch.instances.masks is None else batch.instances.masks.apart
     return Needs(
         slot=batch.layout.stride_bytes,
         rows=rows,
         waiting=batch.layout.waiting_bytes,
-        apart=rows * (read + bytes_apart(measured if whole else batch.contents, whole=whole)),
+        apart=rows * (read + bytes_apart(measured if whole else batch.contents, whole=whole) + masks),
         index=source.index_bytes + order_bytes(described.order),
         cost=cost,
         cache=0 if described.cache is None else described.cache.memory_bytes(),

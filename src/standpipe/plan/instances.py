@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from standpipe.batch.collate import Pad, Ragged
+from standpipe.batch.collate import Contents, Pad, Padded, Ragged, Shape
 from standpipe.batch.instances import InstanceFields
-from standpipe.contracts import HasInstances, OpenSource, PythonSource, Transform
+from standpipe.batch.masks import MaskFields, MaskForm
+from standpipe.contracts import HasInstances, HasMasks, OpenSource, PythonSource, Transform
 from standpipe.errors import PlanError
 from standpipe.pipeline.description import Description
 from standpipe.plan.fields import picture_kinds
 from standpipe.plan.parts import InstancePlan, SamplePlan
 from standpipe.source.targets import BOXES, KEYPOINTS
-from standpipe.spec import SIZE, RaggedSpec
+from standpipe.spec import SIZE, Listed, RaggedSpec
 from standpipe.transform import BatchFunction, Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
@@ -74,14 +76,20 @@ def instance_plan(pipeline: Description, source: OpenSource, samples: SamplePlan
         own = pipeline.decoding.pictures.flip_pairs
         pairs = source.flip_pairs if own is None and isinstance(source, HasInstances) else own
         check_pairs(pairs, columns[KEYPOINTS].shape[0], pipeline.transforms)
-    return InstancePlan(filters=filters, pairs=pairs or ())
+    from_shapes = pipeline.masks is not None and pipeline.masks.boxes_from == "shape"
+    return InstancePlan(filters=filters, pairs=pairs or (), boxes_from_shapes=from_shapes)
 
 
 def instance_fields(
-    pipeline: Description, source: OpenSource, samples: SamplePlan, rows: int
+    pipeline: Description, source: OpenSource, samples: SamplePlan, rows: int, contents: Contents
 ) -> InstanceFields | None:
     """Return the fields of a batch of ``rows`` rows that come from instances; None without any."""
     how = pipeline.instances
+    if pipeline.masks is not None and not _has_masks(source):
+        raise PlanError(
+            "batch(masks=…, mask_ratio=…, boxes_from='shape') needs instances with masks, and this source has none: "
+            "give a source masks=True, such as Coco, or leave them out"
+        )
     if samples.instances is None:
         if how is not None:
             raise PlanError(f"batch(instances={how!r}): this source has no instances. Leave it out")
@@ -90,8 +98,7 @@ def instance_fields(
     if isinstance(how, Ragged) and how.max_values is not None:
         room = how.max_values
     elif isinstance(source, HasInstances):
-        images = 1 if samples.composed is None else 1 + len(samples.composed.partners)
-        room = rows * images * max(source.most_instances, 1)
+        room = rows * max(_most_instances(source, samples), 1)
     elif not isinstance(how, Pad):
         raise PlanError(
             "the most instances of a batch aren't known before samples are made: give "
@@ -101,7 +108,32 @@ def instance_fields(
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     columns = ragged_fields(source)
     handed_over = (*columns, SIZE) if isinstance(source, PythonSource) else ()
-    return InstanceFields(columns, prefixes, rows, room, how, handed_over)
+    form = InstanceFields(columns, prefixes, rows, room, how, handed_over)
+    if not _has_masks(source):
+        return form
+    assert isinstance(source, HasInstances)
+    most = _most_instances(source, samples)
+    most = most if form.length is None else min(form.length, most)
+    asked, shown, listed = pipeline.masks or MaskForm(), dict[str, Shape | None](), 0
+    for image in prefixes:
+        spec = contents[image]
+        shown[image] = spec.largest if isinstance(spec, Padded) else getattr(spec, "shape", None)
+        listed += spec.nbytes if isinstance(spec, Listed) else 0
+    head = next(head for kernel in samples.kernels for head in kernel.heads if head.field in prefixes)
+    masks = MaskFields.planned(asked, most, head.axes, shown)
+    each = 1 if asked.masks == "index" else math.ceil(source.num_instances / source.num_records)
+    pixel_bytes = head.channels_after * head.output.dtype.itemsize * asked.mask_ratio**2
+    return replace(form, masks=replace(masks, apart=listed * each * masks.dtype.itemsize // pixel_bytes))
+
+
+def _most_instances(source: HasInstances, samples: SamplePlan) -> int:
+    """Return the most instances of a row."""
+    images = 1 if samples.composed is None else 1 + len(samples.composed.partners)
+    return images * source.most_instances
+
+
+def _has_masks(source: OpenSource) -> bool:
+    return isinstance(source, HasMasks) and source.has_masks
 
 
 def instance_lines(plan: Plan) -> list[str]:
@@ -118,6 +150,7 @@ def instance_lines(plan: Plan) -> list[str]:
     room = form.room if form.length is None else form.rows * form.length
     size = show_bytes(room * each * len(form.prefixes))
     drops = "SanitizeBoundingBoxes drops small ones" if any(how.filters.values()) else "empty boxes stay"
+    drops += "; boxes are those around moved shapes" if how.boxes_from_shapes else ""
     many = "s" if len(how.pairs) > 1 else ""
     pairs = f"; {len(how.pairs)} pair{many} of keypoints swap where a row is mirrored" if how.pairs else ""
     return [

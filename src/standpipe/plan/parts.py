@@ -11,7 +11,7 @@ from standpipe.batch.layout import SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
 from standpipe.spec import BATCH_FIELDS, ArraySpec, Executor, Labels, Listed
-from standpipe.transform import ComposedKernel, Left, Mixing, NativeKernel, SampleProgram
+from standpipe.transform import ComposedKernel, Left, Mixing, NativeKernel, NativeStep, SampleProgram
 from standpipe.transform.pixels.instances import SanitizeBoundingBoxes
 
 
@@ -21,10 +21,12 @@ class InstancePlan:
 
     filters  what drops instances of each image, by the image's name; None: nothing does
     pairs    numbers of left and right keypoints, which swap where the image is mirrored
+    boxes_from_shapes  True if boxes are those around the moved shapes
     """
 
     filters: Mapping[str, SanitizeBoundingBoxes | None]
     pairs: tuple[tuple[int, int], ...]
+    boxes_from_shapes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,15 @@ class SamplePlan:
     simd: str | None = None
     instances: InstancePlan | None = None
     composed: ComposedKernel | None = None
+
+    @property
+    def kernels(self) -> list[NativeKernel]:
+        """The native kernels that make the images, in order."""
+        if self.kernel is not None:
+            return [self.kernel]
+        steps = () if self.program is None else self.program.steps
+        found = [step.kernel or step.any_size for step in steps if isinstance(step, NativeStep)]
+        return [kernel for kernel in found if kernel is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +131,11 @@ class BatchPlan:
     @property
     def listed(self) -> tuple[str, ...]:
         """Fields that aren't stored in a slot: a batch has lists of them."""
+        return self.sample_lists if self.instances is None else (*self.sample_lists, *self.instances.listed)
+
+    @property
+    def sample_lists(self) -> tuple[str, ...]:
+        """The fields of these that samples have."""
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
@@ -138,7 +154,7 @@ class BatchPlan:
     def made_apart(self) -> tuple[str, ...]:
         """Fields that workers hand over value by value: lists, and what is collated."""
         instances = () if self.instances is None else self.instances.handed_over
-        return (*self.listed, *self.collated, *instances)
+        return (*self.sample_lists, *self.collated, *instances)
 
     @property
     def open(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from standpipe.contracts import (
     Encoded,
     Files,
     HasInstances,
+    HasMasks,
     KeepsIndex,
     OpenSource,
     Paths,
@@ -28,7 +29,7 @@ from standpipe.contracts import (
 )
 from standpipe.contracts.source import FieldSpec, check_part
 from standpipe.errors import PlanError
-from standpipe.source.targets import BoxForm, box_form
+from standpipe.source.targets import BOXES, BoxForm, box_form
 from standpipe.spec import AnyArray, ArraySpec, Int64Array
 from standpipe.units import without_middle
 
@@ -205,6 +206,11 @@ class OpenConcat:
         first, *others = {part.skeleton for part in self._annotated()}
         return () if others else first
 
+    @property
+    def has_masks(self) -> bool:
+        """True if all parts have shapes of instances."""
+        return all(isinstance(part, HasMasks) and part.has_masks for part in self.parts)
+
     def _annotated(self) -> list[HasInstances]:
         """Return the parts. Raises ``AttributeError`` unless all have instances, so that this object has none."""
         found: list[HasInstances] = [part for part in self.parts if isinstance(part, HasInstances)]
@@ -319,7 +325,17 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     sizes = [each.sizes for each in found if each.sizes is not None]
     of_all = np.concatenate(sizes)[order] if len(sizes) == len(found) else None
     texts = {name: Paths.merged([each.texts[name] for each in found], order) for name in first.texts}
-    return Records(indices, files=files, rows=rows, plain=plain, ragged=ragged, sizes=of_all, texts=texts)
+    merged = Records(indices, files=files, rows=rows, plain=plain, ragged=ragged, sizes=of_all, texts=texts)
+    shapes = [each.shapes for each in found if each.shapes is not None]
+    if len(shapes) < len(found):
+        return merged
+    firsts = np.cumsum([0, *(len(each.ends) for each in shapes)])
+    numbers = [
+        RaggedRows(first + np.arange(len(each.ends)), records.ragged[BOXES].ends)
+        for first, each, records in zip(firsts, shapes, found, strict=False)
+    ]
+    chosen = RaggedRows.merged(numbers, order).values.astype(np.int64)
+    return replace(merged, shapes=RaggedRows.merged(shapes, chosen))
 
 
 def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:

@@ -17,6 +17,7 @@ BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 Boxes = NDArray[np.float64]
 
 BOXES, LABELS, KEYPOINTS = "boxes", "labels", "keypoints"
+SEGMENTATION = "segmentation"  # shapes of instances, of which masks are drawn
 ROUNDING_PX = 1.0  # a box may be rounded up to this far out of its image
 NOT_FINITE, EMPTY, OUTSIDE = "box that isn't finite", "empty box", "box outside its image"
 # Shape and dtype of one instance's value, for names that torchvision's and COCO's targets have.
@@ -32,7 +33,7 @@ FORMS: Mapping[str, ArraySpec] = {
 FURTHER = ArraySpec((), np.dtype(np.float64))  # of other numbers
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category_id", "category")}
 # Keys of objects that are no columns. A number of keypoints would be wrong once points have left the image.
-NO_COLUMNS = {"image_id", "segmentation", "num_keypoints", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
+NO_COLUMNS = {"image_id", SEGMENTATION, "num_keypoints", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
 # From the four numbers of each box to its left, top, right and bottom.
 CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {
     "xyxy": lambda boxes: boxes,
@@ -46,18 +47,21 @@ class BoxForm:
     """The form of boxes where they come from, and the treatment of wrong ones.
 
     box_format  the four numbers of a box; None: xywh for boxes named ``bbox``, as COCO has them, else xyxy
-    normalized  True if boxes and keypoints are fractions of the image's sides
+    normalized  True if boxes, keypoints and masks are fractions of the image's sides
+    masks       True if instances have masks
     """
 
     box_format: BoxFormat | None = None
     normalized: bool = False
     invalid: Invalid = "clip"
+    masks: bool = False
 
     def check(self, call: str) -> BoxForm:
         """Return this form. Raises ``PlanError`` for other values than the types name."""
         for name, value, known in (
             ("box_format", self.box_format, (None, *get_args(BoxFormat))),
             ("normalized", self.normalized, (False, True)),
+            ("masks", self.masks, (False, True)),
             ("invalid", self.invalid, get_args(Invalid)),
         ):
             if not any(value is each or (isinstance(value, str) and value == each) for each in known):

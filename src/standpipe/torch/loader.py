@@ -114,12 +114,14 @@ def loader(
 
         - ``"torchvision"``: a list of images (C, H, W) and a list of dicts with ``boxes`` (M, 4) float32, xyxy in
           pixels, ``labels`` (M,) int64 and the other fields of instances, ``image_id``, ``orig_size``,
-          ``to_original``, and ``valid`` where rows are padding,
+          ``to_original``, ``masks`` (M, H, W) uint8 with ``batch(masks="dense")``, and ``valid`` where rows are
+          padding,
         - ``"detr"``: images (rows, C, H, W), a mask (rows, H, W) bool that is True for padding, and such a list, in
           which ``boxes`` are centre x and y, width and height, as fractions of the image without padding, and
           ``size`` is its height and width,
         - ``"yolo"``: a dict with ``img``, ``cls`` (total, 1), ``bboxes`` (total, 4) as such fractions,
-          ``batch_idx`` (total,), ``keypoints``, ``ori_shape``, ``resized_shape`` and ``ratio_pad``.
+          ``batch_idx`` (total,), ``keypoints``, ``ori_shape``, ``resized_shape`` and ``ratio_pad``; and ``masks``,
+          which is the index map, with the classes of its pixels as ``sem_masks``.
 
         ``standpipe.boxes_to_original`` takes boxes back to the stored images.
     shard : bool, default True

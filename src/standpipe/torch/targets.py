@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from standpipe import PlanError, padding_mask, ratio_pad
-from standpipe.spec import VALID
+from standpipe.spec import MASKS, VALID
 
 TargetForm = Literal["torchvision", "detr", "yolo"]
 CHANNELS = (1, 3, 4)
@@ -22,10 +22,12 @@ class Targets:
 
     form       the detector's family
     instances  the fields that have a value for each instance
+    mask_ratio  the sides of an image ÷ those of its masks; None: instances have no masks
     """
 
     form: TargetForm
     instances: tuple[str, ...]
+    mask_ratio: int | None = None
 
     @classmethod
     def of(cls, form: object, fields: Any, classes: Sequence[str] | None) -> Targets:
@@ -54,7 +56,12 @@ class Targets:
                 f"targets='yolo': no class has the label {named.index('')}, and the YOLO family counts classes from 0 "
                 "without gaps. Give the source labels='contiguous'"
             )
-        return cls(form, tuple(fields.columns))  # type: ignore[arg-type]  # checked above
+        ratio = None
+        if fields.masks is not None:
+            ratio, needed = fields.masks.form.mask_ratio, "index" if form == "yolo" else "dense"
+            if fields.masks.form.masks != needed:
+                raise PlanError(f"targets={form!r} takes masks of another form: give batch(masks={needed!r})")
+        return cls(form, tuple(fields.columns), ratio)  # type: ignore[arg-type]  # checked above
 
     def batch(self, fields: Mapping[str, Any]) -> Any:
         """Return a batch in this form, from its tensors by field. Raises ``PlanError`` for images in another form."""
@@ -68,7 +75,14 @@ class Targets:
             raise PlanError(
                 f"targets={self.form!r} needs images in one tensor: use collate={{'image': sp.Pad(…)}} in place of list"
             )
-        return _FORMS[self.form](fields, self.instances)
+        made = _FORMS[self.form](fields, self.instances)
+        if self.mask_ratio is None:
+            return made
+        if self.form == "yolo":
+            return made | {"masks": fields[MASKS], "sem_masks": _classes_of_pixels(fields)}
+        for target, masks in zip(made[-1], _masks(fields, self.mask_ratio), strict=True):
+            target["masks"] = masks
+        return made
 
 
 def check_targets(form: object) -> None:
@@ -103,8 +117,10 @@ def _yolo(fields: Mapping[str, Any], _instances: Sequence[str]) -> Any:
     """Return a flat dict, as models of the YOLO family take it.
 
     ``img``; float32 ``cls`` (total, 1), ``bboxes`` (total, 4) as fractions of the tensor's sides, and ``batch_idx``
-    (total,); ``keypoints`` (total, K, 3), if there are some; and for each image ``ori_shape``, ``resized_shape``, and
-    ``ratio_pad``: by how much heights and widths were multiplied, and how many columns and rows lie before it.
+    (total,); ``keypoints`` (total, K, 3), if there are some; ``masks`` (rows, H, W), the numbers of each row's
+    instances from 1, and ``sem_masks``, their classes; and for each image ``ori_shape``,
+    ``resized_shape``, and ``ratio_pad``: by how much heights and widths were multiplied, and how many columns and rows
+    lie before it.
     """
     images, boxes = fields["image"], fields["boxes"]
     height, width = images.shape[-2:]
@@ -133,6 +149,23 @@ def _sizes(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
     if "image_length" in fields:
         return [(height, width) for _, height, width in fields["image_length"].tolist()]
     return [tuple(image.shape[-2:]) for image in fields["image"]]
+
+
+def _masks(fields: Mapping[str, Any], ratio: int) -> Sequence[torch.Tensor]:
+    """Return the masks of each image, (M, H, W), without padding. ``ratio``: an image's sides ÷ those of masks."""
+    masks: Any = fields[MASKS]
+    if not isinstance(masks, list):
+        masks = masks.split([stop - begin for begin, stop in pairwise(fields["instance_offsets"].tolist())])
+    sizes = [(height // ratio, width // ratio) for height, width in _sizes(fields)]
+    return [part[:, :height, :width] for part, (height, width) in zip(masks, sizes, strict=True)]
+
+
+def _classes_of_pixels(fields: Mapping[str, Any]) -> torch.Tensor:
+    """Return the class of each pixel of an index map, (rows, H, W) float32; 0 where no instance is."""
+    numbers, labels = fields[MASKS].long(), fields["labels"]
+    classes = torch.cat([labels.new_zeros(1), labels])
+    places = (numbers + fields["instance_offsets"][:-1, None, None]) * (numbers > 0)
+    return classes[places].to(torch.float32)
 
 
 def _dicts(

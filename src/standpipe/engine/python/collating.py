@@ -52,7 +52,7 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Collated:
             continue
         collation.fill(arrays, plan.batch.layout.shaped(slot, of_field))
         shapes |= of_field
-    return Collated({name: lists[name] for name in plan.batch.listed}, shapes, failures)
+    return Collated({name: lists[name] for name in plan.batch.sample_lists}, shapes, failures)
 
 
 def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[AnyArray], list[Failure]]:

@@ -190,6 +190,8 @@ def _check(source: OpenSource) -> None:
             "only records of one image in a file, or in a part of one, can be packed, and it must be the only encoded "
             "field, 'image': use a source of files, such as ImageFolder, FileList, TFRecords or HuggingFace"
         )
+    if located.shapes is not None:
+        raise PlanError("shards have no masks of instances: pack the source without masks=True")
 
 
 @dataclass(frozen=True, slots=True)

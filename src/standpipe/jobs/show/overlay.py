@@ -12,7 +12,7 @@ import numpy as np
 
 from standpipe.batch.instances import VALID_INSTANCES
 from standpipe.jobs.show.pixels import IGNORED, class_colours
-from standpipe.spec import AnyArray, Float32Array, Int64Array
+from standpipe.spec import MASKS, AnyArray, Float32Array, Int64Array, UInt8Array
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 TEXT_PX, NAME_PX, POINT_PX, LINE_PX = 12, 15, 3, 2
+COVERED = 110  # of 255, by which the colour of a mask covers the picture
 LEAST_NAME_PX = 90  # a longer name is shortened to its box, half of the picture, or this
 Colour = tuple[int, int, int]
 
@@ -33,6 +34,7 @@ class Overlay:
     names   (n,) class names; may be empty
     points  (n, K, 3) x, y and visibility of keypoints; K may be 0
     bones   numbers of points between which lines are drawn
+    masks   (H, W, 4) colours of masks, and how much they cover; None without any
     """
 
     boxes: Float32Array
@@ -40,11 +42,15 @@ class Overlay:
     names: Sequence[str]
     points: Float32Array
     bones: Sequence[tuple[int, int]]
+    masks: UInt8Array | None = None
 
     def draw(self, picture: Image.Image, scale: float) -> None:
         """Draw on a picture that is ``scale`` times as large as the one in whose pixels the boxes are."""
-        from PIL import ImageDraw, ImageFont
+        from PIL import Image, ImageDraw, ImageFont
 
+        if self.masks is not None:
+            layer = Image.fromarray(self.masks).resize(picture.size, Image.Resampling.NEAREST)
+            picture.paste(layer, mask=layer)
         font = ImageFont.load_default(TEXT_PX)
         pen = ImageDraw.Draw(picture)
         colours: list[Colour] = [(r, g, b) for r, g, b in class_colours()[self.labels % IGNORED].tolist()]
@@ -91,7 +97,12 @@ def overlay_of(
     points = np.asarray(sample.get(f"{prefix}keypoints", np.zeros((len(boxes), 0, 3))), np.float32)
     numbers = np.zeros(len(boxes), np.int64) if labels is None else labels.astype(np.int64)
     names = [class_name(label, classes) if labels is not None else "" for label in numbers[kept].tolist()]
-    return Overlay(boxes[kept], numbers[kept], names, points[kept], bones)
+    masks: UInt8Array | None = None
+    if (found := sample.get(prefix + MASKS)) is not None:
+        of_numbers = np.zeros((len(boxes) + 1, 4), np.uint8)
+        of_numbers[1:, :3], of_numbers[1:, 3] = class_colours()[numbers % IGNORED], COVERED
+        masks = of_numbers[found.astype(np.int64)]
+    return Overlay(boxes[kept], numbers[kept], names, points[kept], bones, masks)
 
 
 def class_name(label: int, classes: Sequence[str] | None) -> str:

@@ -76,6 +76,8 @@ def show(pipeline: Description, n: int, steps: bool, epoch: int | Sequence[int])
     pipeline = replace(pipeline, cached=None)
     if pipeline.instances is None and ragged_fields(checked_source(pipeline.source, "show").open()):
         pipeline = replace(pipeline, instances=Ragged())
+    if pipeline.masks is not None:
+        pipeline = replace(pipeline, masks=replace(pipeline.masks, masks="index", mask_ratio=1))
     return _shown_steps(pipeline, n, epochs[0]) if steps else _shown(pipeline, n, epochs)
 
 
@@ -247,7 +249,9 @@ def _listed(pipeline: Description, n: int) -> Description:
         for view in views
         for name in fields
     ]
-    return pipeline.batch(n, last_batch="pad", collate=dict.fromkeys(names, list), instances=instances)
+    collate = dict.fromkeys(names, list)
+    batched = pipeline.batch(n, last_batch="pad", collate=collate, instances=instances)
+    return replace(batched, masks=pipeline.masks)
 
 
 def _lists(samples: list[Sample]) -> dict[str, list[Any]]:

@@ -53,6 +53,10 @@ class Coco(AnnotationSource):
         no category has.
     crowd : {"drop", "keep"}, default "drop"
         Whether annotations with ``iscrowd`` 1 are instances.
+    masks : bool, default False
+        Whether instances have masks: the field ``instance_masks``, whose form ``batch(masks=…)`` says. They come from
+        ``segmentation``: polygons, or runs of pixels as numbers or as text. An annotation without a valid one is a
+        fault, and is dropped.
     without_instances : {"keep", "drop"}, default "keep"
         Whether images without instances are records.
     invalid : {"clip", "drop", "error"}, default "clip"
@@ -87,12 +91,13 @@ class Coco(AnnotationSource):
     annotations: AnyPath
     labels: Literal["category_id", "contiguous", "contiguous+1"] = field(default="category_id", kw_only=True)
     crowd: Literal["drop", "keep"] = field(default="drop", kw_only=True)
+    masks: bool = field(default=False, kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the annotation file, as the subject of an index."""
         path = absolute(self.annotations, field="Coco's annotations")
         base = os.path.join(absolute(self.images, field="Coco's images"), b"")  # noqa: PTH118 (pathlib has no bytes)
-        read = partial(_read, path, base, self.labels, self.crowd)
+        read = partial(_read, path, base, self.labels, self.crowd, self.masks)
         return self.made("coco", (path, base), partial(_look, path, base), read)
 
 
@@ -105,10 +110,16 @@ def _look(path: bytes, base: bytes, before: Mapping[str, int]) -> tuple[dict[str
 
 
 def _read(
-    path: bytes, base: bytes, labels: str, crowd: str, faults: Faults, on_progress: Progress | None
+    path: bytes,
+    base: bytes,
+    labels: str,
+    crowd: str,
+    masks: bool,
+    faults: Faults,
+    on_progress: Progress | None,
 ) -> tuple[Annotations, dict[str, int]]:
     """Read the annotation file."""
-    content = CocoFile()
+    content = CocoFile(masks)
     with open_for_reading(path) as file, reading(path):
         info = os.fstat(file.fileno())
         for byte in _take_all(JsonItems(file, path), content):

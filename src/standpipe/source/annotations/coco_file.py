@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,17 @@ from numpy.typing import NDArray
 
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
-from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations, Faults, present
+from standpipe.source.annotations.shapes import ShapeReader
+from standpipe.source.annotations.table import (
+    MOST_LABEL,
+    MOST_POINTS,
+    Annotations,
+    Faults,
+    Masks,
+    present,
+)
 from standpipe.source.index.with_fields import is_field_name
-from standpipe.source.targets import BOXES, FORMS, FURTHER, KEYPOINTS, LABELS, NO_COLUMNS
+from standpipe.source.targets import BOXES, FORMS, FURTHER, KEYPOINTS, LABELS, NO_COLUMNS, SEGMENTATION
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.system.paths import path_text
 
@@ -28,10 +37,13 @@ Pairs = tuple[tuple[int, int], ...]  # numbers of keypoints
 class CocoFile:
     """The contents of an annotation file. ``takers`` has a method for the items of each array that is read.
 
+    masks  True if shapes of instances are read
+
     A method raises ``KeyError``, ``TypeError``, ``ValueError`` or ``OverflowError`` for an item of another form.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, masks: bool = False) -> None:
+        self._shapes = ShapeReader() if masks else None
         self.takers: dict[str, Callable[[Any], None]] = {
             "images": self._image,
             "annotations": self._annotation,
@@ -88,6 +100,8 @@ class CocoFile:
                 self._further[name].append(item[name])
             except (KeyError, TypeError, OverflowError):
                 del self._further[name]
+        if self._shapes is not None:
+            self._shapes.add(item.get(SEGMENTATION))
         points = item.get("keypoints", ())
         if points:
             if self._points_each == 0:
@@ -223,12 +237,14 @@ class CocoFile:
         if crowd == "drop":
             kept &= ~crowds
         chosen = np.flatnonzero(kept)
+        masks = None if self._shapes is None else replace(Masks.of(self._shapes), numbers=chosen)
         return {
             "rows": rows[chosen],
             "boxes": boxes[chosen],
             "labels": labels[classes[chosen]],
             "values": {name: each[chosen] for name, each in values.items()},
             "place": lambda number: place(int(chosen[number])),
+            "masks": masks,
         }
 
 

@@ -17,6 +17,7 @@ from standpipe.source.targets import (
     KEYPOINTS,
     LABELS,
     NO_COLUMNS,
+    SEGMENTATION,
     BoxForm,
     key_of_target,
 )
@@ -30,7 +31,7 @@ class JsonTargets(Instances):
 
     An object has ``boxes``, ``labels``, and perhaps ``keypoints`` and further lists with a number for each instance; or
     ``annotations``, a list of objects with ``bbox``, ``category_id`` and the like; or it is that list. The first image
-    with instances says which further values all images have.
+    with instances says which further values all images have. With masks, ``segmentation`` is as COCO has it.
 
     taken  names of the records' other fields, which instances' values can't have
     """
@@ -52,7 +53,10 @@ class JsonTargets(Instances):
         for name, spec in self.columns.items() if count else ():
             key = names.get(name) or _named(name, target)
             values[name] = _values(key, target[key], spec, count)
-        self.add(count, values, names[BOXES])
+        shapes = target.get(SEGMENTATION, [None] * count) if self.form.masks else ()
+        if self.form.masks and (not isinstance(shapes, list) or len(shapes) != count):
+            raise ValueError(f"its {SEGMENTATION!r} must be a list with a mask for each box")
+        self.add(count, values, names[BOXES], shapes)
 
     def _found(self, target: Mapping[str, Any], names: Mapping[str, str], count: int) -> dict[str, ArraySpec]:
         """Return shape and dtype of the values that an image's instances have."""

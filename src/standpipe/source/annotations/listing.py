@@ -69,8 +69,8 @@ class AnnotationSource:
         options  further text that what is indexed depends on
         """
         for name, hint in get_type_hints(type(self)).items():
-            choices, value = get_args(hint), getattr(self, name)
-            if choices and isinstance(choices[0], str) and value not in choices:
+            choices, value = (False, True) if hint is bool else get_args(hint), getattr(self, name)
+            if choices and isinstance(choices[0], str | bool) and value not in choices:
                 raise PlanError(
                     f"{type(self).__name__}: {name} must be {' or '.join(map(repr, choices))}, got {value!r:.80}"
                 )

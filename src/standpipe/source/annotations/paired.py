@@ -39,11 +39,13 @@ class Parsed:
 
     lines    (m,) line of each instance in the file, from 1
     values   (m, …) values of the instances by name: boxes, labels, and those that the format has
+    shapes   each instance's, as ``ShapeReader`` takes it, if the format has masks
     faults   (line, kind) of what couldn't be used; line 0: the whole file, and the kind may end with ``": "`` and more
     """
 
     lines: list[int] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    shapes: list[Any] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -144,7 +146,7 @@ def _read(
                     name: np.array(parsed.values[name], spec.dtype).reshape(-1, *spec.shape)
                     for name, spec in columns.items()
                 }
-                instances.add(len(parsed.lines), values)
+                instances.add(len(parsed.lines), values, shapes=parsed.shapes)
             if on_progress is not None:
                 on_progress("images", len(lines), len(images))
     if not has_file.any():

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.contracts import Paths
+from standpipe.contracts import Paths, RaggedRows
 from standpipe.errors import PlanError
+from standpipe.source.annotations.shapes import OTHER_SIZE, ShapeReader
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
-from standpipe.source.index.instances import write_instances
+from standpipe.source.index.instances import write_instances, write_shapes
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
 from standpipe.source.targets import (
     BOXES,
@@ -83,6 +84,47 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
+class Masks:
+    """The shapes of m instances.
+
+    shapes   the shapes of all instances that were read
+    numbers  (m,) int64: the shape of each instance
+    sizes    height and width of the picture of each shape in runs of pixels, (…, 2) int64; 0 for polygons
+    faults   number of a shape that isn't valid, and what is wrong, as kind and text
+    """
+
+    shapes: RaggedRows
+    numbers: Int64Array
+    sizes: Int64Array
+    faults: Mapping[int, tuple[str, str]]
+
+    @classmethod
+    def of(cls, reader: ShapeReader, images: Int64Array | None = None) -> Masks:
+        """Return all shapes that were read.
+
+        images  (…, 2) heights and widths of their images, if points are fractions of the images' sides
+        """
+        shapes, sizes = reader.take()
+        if images is not None:
+            sides = np.repeat(images[:, ::-1].astype(np.float32), np.diff(shapes.ends, prepend=0), axis=0)
+            shapes = replace(shapes, values=np.multiply(shapes.values, sides))
+        return cls(shapes, np.arange(len(shapes.ends)), sizes, reader.faults)
+
+    def wrong(self, images: Int64Array, place: Callable[[int], str], faults: Faults) -> NDArray[np.bool_]:
+        """Note the faults of the instances, and return whether each has any, (m,) bool.
+
+        images  (m, 2) heights and widths of the instances' images
+        """
+        sizes = self.sizes[self.numbers]
+        wrong = faults.add_all(OTHER_SIZE, ((sizes != images) & (sizes > 0)).any(axis=1), place)
+        for number in np.flatnonzero(np.isin(self.numbers, [*self.faults])).tolist():
+            kind, text = self.faults[int(self.numbers[number])]
+            faults.add(kind, place(number) + text)
+            wrong[number] = True
+        return wrong
+
+
+@dataclass(frozen=True, slots=True)
 class Annotations:
     """n images and m instances, as annotation files have them.
 
@@ -97,6 +139,7 @@ class Annotations:
     classes  class names by label, empty for a number that no class has; None: classes have no names
     pairs    numbers of left and right keypoints, which swap where an image is mirrored; None: they aren't known
     bones    numbers of keypoints between which lines are drawn
+    masks    the shapes of the instances; None without any
     """
 
     paths: Paths
@@ -110,6 +153,7 @@ class Annotations:
     classes: tuple[str, ...] | None = None
     pairs: tuple[tuple[int, int], ...] | None = None
     bones: tuple[tuple[int, int], ...] = ()
+    masks: Masks | None = None
 
     def of_images(self, kept: NDArray[np.bool_]) -> Annotations:
         """Return the images where ``kept`` is True, and their instances."""
@@ -133,6 +177,7 @@ class Annotations:
             labels=self.labels[numbers],
             values={name: values[numbers] for name, values in self.values.items()},
             place=lambda number: place(int(numbers[number])),
+            masks=None if self.masks is None else replace(self.masks, numbers=self.masks.numbers[numbers]),
         )
 
     def valid(self, faults: Faults, invalid: Invalid) -> Annotations:
@@ -144,6 +189,8 @@ class Annotations:
         if KEYPOINTS in self.values:
             finite = np.all(np.isfinite(self.values[KEYPOINTS]), axis=(1, 2))
             dropped = dropped | faults.add_all("keypoints that aren't finite", ~finite, self.place)
+        if self.masks is not None:
+            dropped = dropped | self.masks.wrong(sizes, self.place, faults)
         return replace(self, boxes=clipped)._of_instances(~dropped)
 
     def write(
@@ -183,7 +230,7 @@ class Annotations:
             label=None,
             outside=0,
             columns={name: Column("<i8", (), OWN) for name in found.columns},
-            optional={"instances": 1, "sizes": 1},
+            optional=optional_groups(has_masks=found.masks is not None),
             instances=instances,
         )
 
@@ -201,6 +248,8 @@ class Annotations:
         }
         writer.add(SIZES, self.sizes.astype("<u4"))
         sorted_values = {name: array[order] for name, array in values.items()}
+        if self.masks is not None:
+            write_shapes(writer, self.masks.shapes, self.masks.numbers[order])
         return write_instances(writer, total + np.cumsum(each), sorted_values), each
 
 
@@ -213,11 +262,23 @@ class Instances:
 
     def __init__(self, form: BoxForm, columns: Mapping[str, ArraySpec]) -> None:
         self.form, self.columns = form, columns
-        self._counts, self._bytes = array("q"), dict[str, bytearray]()
+        self._counts, self._bytes, self._shapes = array("q"), dict[str, bytearray](), ShapeReader()
 
-    def add(self, count: int, values: Mapping[str, AnyArray], box_name: str = BOXES) -> None:
-        """Add the next image's instances; ``box_name``: the name of its boxes where they come from."""
+    def add(
+        self,
+        count: int,
+        values: Mapping[str, AnyArray],
+        box_name: str = BOXES,
+        shapes: Sequence[Any] = (),
+    ) -> None:
+        """Add the next image's instances.
+
+        box_name  the name of its boxes where they come from
+        shapes    each instance's, as ``ShapeReader`` takes it, if they have masks
+        """
         self._counts.append(count)
+        for shape in shapes:
+            self._shapes.add(shape)
         for name, each in values.items():
             found = self.form.corners(box_name, each.astype(np.float64)) if name == BOXES else each
             self._bytes.setdefault(name, bytearray()).extend(found.tobytes())
@@ -234,7 +295,10 @@ class Instances:
             name: np.frombuffer(self._bytes.get(name, b""), spec.dtype).reshape(-1, *spec.shape)
             for name, spec in self.columns.items()
         }
-        self._counts, self._bytes = array("q"), {}
+        masks = None
+        if self.form.masks:
+            masks = Masks.of(self._shapes, sizes[rows] if self.form.normalized else None)
+        self._counts, self._bytes, self._shapes = array("q"), {}, ShapeReader()
         if values:
             values = self.form.in_pixels(values, sizes[rows])
         return Annotations(
@@ -245,7 +309,13 @@ class Instances:
             labels=values.pop(LABELS, np.empty(0, np.int64)).astype(np.int64),
             values={name: each.astype(self.columns[name].dtype) for name, each in values.items()},
             place=lambda number: place(int(rows[number]), int(number - begins[rows[number]])),
+            masks=masks,
         )
+
+
+def optional_groups(*, has_masks: bool) -> dict[str, int]:
+    """Return the optional groups of an index with instances."""
+    return {"instances": 1, "sizes": 1, **({"shapes": 1} if has_masks else {})}
 
 
 def _most(counts: Mapping[str, int]) -> str:

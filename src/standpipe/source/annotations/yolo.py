@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from standpipe.errors import PlanError
 from standpipe.source.annotations.listing import AnnotationSubject
 from standpipe.source.annotations.paired import Format, PairedSource, Pairs, Parsed, images_in
+from standpipe.source.annotations.shapes import LEAST_NUMBERS
 from standpipe.source.annotations.table import MOST_LABEL, MOST_POINTS, Annotations
 from standpipe.source.targets import BOXES, KEYPOINTS, LABELS, BoxForm
 from standpipe.spec import ArraySpec
@@ -39,8 +40,9 @@ class YoloLabels(PairedSource):
     (0, 0).
 
     The label file of ``…/images/a/1.jpg`` is ``…/labels/a/1.txt``, with a line for each instance: class number, and
-    centre, width and height of the box as fractions of the image's sides, and then the keypoints. An image without a
-    label file has no instances. The sizes of images are read from their headers, and are those of the
+    centre, width and height of the box as fractions of the image's sides, and then the keypoints. Without keypoints, a
+    line may have the points of a polygon, x and y by turns, in place of the box, which is then the one around them. An
+    image without a label file has no instances. The sizes of images are read from their headers, and are those of the
     image as its EXIF turns it: photos with an orientation need ``decode(orientation="apply")``.
 
     All files are read once, into an index. Later runs use it while the images and the sizes and modification times
@@ -59,6 +61,9 @@ class YoloLabels(PairedSource):
     split : str, default "train"
         The name of the split in the description: ``"train"``, ``"val"`` or ``"test"``. It may be a folder, a text file
         with a path on each line, or a list of those. A folder without a description has no splits.
+    masks : bool, default False
+        Whether instances have masks: the field ``instance_masks``, whose form ``batch(masks=…)`` says. Each line needs
+        a polygon.
     labels : {"contiguous", "contiguous+1"}, default "contiguous"
         ``"contiguous+1"`` adds 1 to all classes, for torchvision's detectors, whose 0 is the background.
     without_instances, invalid, index
@@ -85,6 +90,7 @@ class YoloLabels(PairedSource):
 
     data: AnyPath
     split: str = "train"
+    masks: bool = field(default=False, kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the images and label files, as the subject of an index."""
@@ -94,7 +100,7 @@ class YoloLabels(PairedSource):
         else:
             base, parts, names, points = _description(path, self.split)
         pairs = partial(_pairs, base, parts)
-        form = partial(YoloFormat, names, points)
+        form = partial(YoloFormat, names, points, masks=self.masks)
         return self.of_pairs("yolo", (path, base), pairs, form, f"{names}, {points}")
 
 
@@ -205,9 +211,8 @@ def _label_path(image: bytes) -> bytes:
 class YoloFormat(Format):
     """Label files of the YOLO family."""
 
-    form = BoxForm("cxcywh", normalized=True)
-
-    def __init__(self, names: list[str] | None, points: Points) -> None:
+    def __init__(self, names: list[str] | None, points: Points, *, masks: bool) -> None:
+        self.form = BoxForm("cxcywh", normalized=True, masks=masks)
         count, self._numbers_each, self._pairs = points
         self.values = {KEYPOINTS: ArraySpec((count, 3), np.dtype(np.float32))} if count else {}
         self._names = names
@@ -236,20 +241,30 @@ class YoloFormat(Format):
             lines.add(tuple(words))
             found.lines.append(number)
             found.values[LABELS].append(values[0])
-            found.values[BOXES].append(values[1:5])
+            polygon = values[1:] if self._has_polygon(values) else []
+            found.values[BOXES].append(_around(polygon) if polygon else values[1:5])
+            if self.form.masks:
+                found.shapes.append([polygon])
             if self._numbers_each:
                 found.values[KEYPOINTS].append(self._keypoints(values[5:]))
         return found
 
+    def _has_polygon(self, values: list[float]) -> bool:
+        """Return True for a line with a class and at least three points, where lines have no keypoints."""
+        return not self._numbers_each and len(values) > LEAST_NUMBERS and len(values) % 2 == 1
+
     def _fault(self, values: list[float], is_repeated: bool) -> str | None:
-        if len(values) != self._columns:
+        has_polygon = self._has_polygon(values)
+        if self.form.masks and not has_polygon:
+            return "line that isn't of a class and at least three points"
+        if len(values) != self._columns and not has_polygon:
             return f"line that isn't of {self._columns} numbers"
         if not all(map(math.isfinite, values)):
             return "line with a number that isn't finite"
         if not 0 <= values[0] < self._classes or values[0] != int(values[0]):
             return "class out of range"
-        if not all(-0.01 <= value <= 1.01 for value in values[1:5]):
-            return "line whose box isn't in fractions of the image"
+        if not all(-0.01 <= value <= 1.01 for value in values[1 : None if has_polygon else 5]):
+            return f"line whose {'polygon' if has_polygon else 'box'} isn't in fractions of the image"
         return "line that comes twice" if is_repeated else None
 
     def _keypoints(self, values: list[float]) -> list[float]:
@@ -257,3 +272,9 @@ class YoloFormat(Format):
             return values
         pairs = zip(values[::2], values[1::2], strict=True)
         return [value for x, y in pairs for value in (x, y, 2.0 if x or y else 0.0)]
+
+
+def _around(polygon: list[float]) -> list[float]:
+    """Return centre, width and height of the box around the points of a polygon."""
+    (left, right), (top, bottom) = ((min(each), max(each)) for each in (polygon[::2], polygon[1::2]))
+    return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]

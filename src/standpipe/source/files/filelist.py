@@ -64,6 +64,8 @@ class FileList:
         once, into an index. The list has no labels then, and there are no further lists.
     box_format, normalized, invalid
         As for ``TarShards``.
+    instance_masks : bool, default False
+        As ``masks`` for ``TarShards``; a list may be a field named ``masks`` here.
     **fields : path
         Further lists by the name of their field, such as ``right="right.txt"`` or ``mask="masks.txt"``: one path
         per line, in the order of the images. Each is a field as well, an encoded image. Relative paths start
@@ -112,6 +114,7 @@ class FileList:
     box_format: BoxFormat | None
     normalized: bool
     invalid: Invalid
+    instance_masks: bool
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class FileList:
         box_format: BoxFormat | None = None,
         normalized: bool = False,
         invalid: Invalid = "clip",
+        instance_masks: bool = False,
         **fields: AnyPath,
     ) -> None:
         set_arguments(
@@ -138,6 +142,7 @@ class FileList:
             box_format=box_format,
             normalized=normalized,
             invalid=invalid,
+            instance_masks=instance_masks,
         )
 
     def open(self) -> OpenSource:
@@ -178,7 +183,7 @@ class FileList:
         """Open the list, and the file of instances if there is one, as the subject of an index."""
         if self.instances is None:
             return self._list()
-        form = BoxForm(self.box_format, self.normalized, self.invalid).check("FileList")
+        form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check("FileList")
         if self.others:
             raise PlanError(
                 "FileList: a list with instances= has one image per line; leave out the further lists"

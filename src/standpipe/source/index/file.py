@@ -10,6 +10,8 @@ it doesn't know. The groups:
     instances  version 1: ragged columns. ``ends of instances`` has a uint64 for each record: record i has the
                instances from the end of record i − 1, or 0, to its own end. ``instances of NAME`` has a value for
                each instance
+    shapes     version 1: ``shapes of instances`` has points, x and y, float32 each, and ``ends of shapes of instances``
+               the end of each instance's among them, uint64
     sizes      version 1: ``sizes`` has the height and width of each record's image in pixels, uint32 each
     texts      version 1: ``text of NAME`` has the texts of a field in UTF-8, one after another, and ``ends of text of
                NAME`` the end of each record's text among them, uint64
@@ -62,12 +64,15 @@ NEEDED_SECTIONS = {
 }
 GROUPS = {
     "instances": 1,
+    "shapes": 1,
     "sizes": 1,
     "checksums": 1,
     "texts": 1,
 }  # optional groups of sections, with the newest version that is read
 OWN = "source"  # origin of a column that its source makes
 ENDS = "ends of instances"
+SHAPES, SHAPE_ENDS = "shapes of instances", "ends of shapes of instances"
+POINT_BYTES = 8
 SIZES = "sizes"
 RANGE = ("image_offset", "image_length")  # columns with the byte range of each image in its file
 COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
@@ -418,6 +423,11 @@ def _check_instances(facts: Facts) -> None:
                 f"its section {instance_section(name)} isn't of {value_bytes} bytes an instance"
             )
         numbers.add(section.size // value_bytes)
+    if "shapes" in facts.optional:
+        ends = facts.sections.get(SHAPE_ENDS)
+        if ends is None or SHAPES not in facts.sections or ends.size % 8:
+            raise DamagedIndex("it lacks the shapes of instances")
+        numbers.add(ends.size // 8)
     if len(numbers) != 1 or {*facts.instances} & {"image", "label", *facts.encoded, *facts.columns}:
         raise DamagedIndex(f"its instances have the columns {(*facts.instances,)}, of {numbers} instances")
 

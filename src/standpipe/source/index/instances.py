@@ -6,9 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from standpipe.source.index.file import BYTES_AT_ONCE, ENDS, Column, instance_section
+from standpipe.contracts import RaggedRows
+from standpipe.source.index.file import (
+    BYTES_AT_ONCE,
+    ENDS,
+    POINT_BYTES,
+    SHAPE_ENDS,
+    SHAPES,
+    Column,
+    instance_section,
+)
 from standpipe.source.index.writer import IndexWriter
 from standpipe.spec import AnyArray, Int64Array
+
+SHAPES_AT_ONCE = 1 << 12
 
 
 def write_instances(
@@ -28,3 +39,16 @@ def write_instances(
         for start in range(0, max(1, len(array)), step):
             writer.add(instance_section(name), np.ascontiguousarray(array[start : start + step], dtype))
     return columns
+
+
+def write_shapes(writer: IndexWriter, shapes: RaggedRows, numbers: Int64Array) -> None:
+    """Write the shapes of the next instances.
+
+    shapes   points (total, 2) float32, and the end of each shape's
+    numbers  (instances,) int64: the shape of each instance
+    """
+    for start in range(0, max(1, len(numbers)), SHAPES_AT_ONCE):
+        found = shapes.take(numbers[start : start + SHAPES_AT_ONCE])
+        before = writer.bytes_of(SHAPES) // POINT_BYTES
+        writer.add(SHAPE_ENDS, (before + found.ends).astype("<u8"))
+        writer.add(SHAPES, found.values.astype("<f4"))

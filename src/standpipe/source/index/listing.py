@@ -15,7 +15,10 @@ from standpipe.contracts.source import FieldSpec, check_part, places_in_ranges
 from standpipe.errors import PlanError
 from standpipe.source.index.file import (
     ENDS,
+    POINT_BYTES,
     RANGE,
+    SHAPE_ENDS,
+    SHAPES,
     SIZES,
     Column,
     Facts,
@@ -119,6 +122,11 @@ class Listing:
         }
 
     @property
+    def has_masks(self) -> bool:
+        """True if the index has the shapes of instances."""
+        return "shapes" in self.index.facts.optional
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of ``label``, if there are labels, of the added columns with one number per record, and of sides.
 
@@ -190,19 +198,42 @@ class Listing:
         for name, column in facts.columns.items():
             if name not in RANGE:
                 plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
-        ragged, sizes, texts = self._instances(indices), self.sizes(indices), self._texts(indices)
-        return Records(indices, files=files, plain=plain, ragged=ragged, sizes=sizes, texts=texts)
+        ragged, shapes = self._instances(indices)
+        sizes, texts = self.sizes(indices), self._texts(indices)
+        return Records(
+            indices, files=files, plain=plain, ragged=ragged, sizes=sizes, texts=texts, shapes=shapes
+        )
 
-    def _instances(self, indices: Int64Array) -> dict[str, RaggedRows]:
-        """Return the ragged columns of the records ``indices``: first their ends, then the values of all instances."""
+    def _instances(self, indices: Int64Array) -> tuple[dict[str, RaggedRows], RaggedRows | None]:
+        """Return the ragged columns of the records ``indices``, and the shapes of their instances.
+
+        First the ends are read, then the values of all instances.
+        """
         columns, index = self.index.facts.instances, self.index
         if not columns:
-            return {}
-        numbers, ends = places_in_ranges(*self._limits(ENDS, index.instances, indices))
-        return {
+            return {}, None
+        begins, stops = self._limits(ENDS, index.instances, indices)
+        numbers, ends = places_in_ranges(begins, stops)
+        found = {
             name: RaggedRows(index.rows(instance_section(name), column.dtype, column.shape, numbers), ends)
             for name, column in columns.items()
         }
+        return found, self._shapes(numbers, ends[stops > begins]) if self.has_masks else None
+
+    def _shapes(self, numbers: Int64Array, ends: Int64Array) -> RaggedRows:
+        """Return the shapes of instances.
+
+        numbers  (n,) int64: the instances of records, which are consecutive in each record
+        ends     end of each record's among these; records without instances are left out
+        """
+        total = self.index.facts.sections[SHAPES].size // POINT_BYTES
+        begins, stops = self._limits(SHAPE_ENDS, total, numbers)
+        limits = (
+            begins[np.concatenate([[0], ends[:-1]])[: len(ends)]] * POINT_BYTES,
+            stops[ends - 1] * POINT_BYTES,
+        )
+        points = self.index.parts(SHAPES, zip(*(each.tolist() for each in limits), strict=True))
+        return RaggedRows(points.blob.view("<f4").reshape(-1, 2), np.cumsum(stops - begins))
 
     def _texts(self, indices: Int64Array) -> dict[str, Paths]:
         """Return the texts of the records ``indices``."""
@@ -287,7 +318,8 @@ def instance_digests(facts: Facts) -> list[tuple[str, str, tuple[int, ...], str]
     for name, section in columns.items() if facts.instances else ():
         column = facts.instances.get(name, Column("<u8", (), ""))
         found.append((name, column.dtype, column.shape, facts.sections[section].digest))
-    return found
+    shapes = (SHAPE_ENDS, SHAPES) if "shapes" in facts.optional else ()
+    return found + [(section, "", (), facts.sections[section].digest) for section in shapes]
 
 
 def some(names: Iterable[str]) -> str:

@@ -119,10 +119,14 @@ class IndexWriter:
     def add_texts(self, name: str, texts: Paths) -> None:
         """Append the texts of the next records to those of a field."""
         section, ends = text_sections(name)
-        stream = self._streams.get(section)
-        before = 0 if stream is None else stream.done + len(stream.rest)
+        before = self.bytes_of(section)
         self.add(section, texts.blob)
         self.add(ends, (texts.ends + before).astype("<u8"))
+
+    def bytes_of(self, section: str) -> int:
+        """Return the number of bytes that a section has so far."""
+        stream = self._streams.get(section)
+        return 0 if stream is None else stream.done + len(stream.rest)
 
     def _seal(self, stream: _Stream, data: UInt8Array) -> None:
         """Write the next blocks of a section. Only its last block may be short."""

@@ -9,7 +9,7 @@ from standpipe.contracts import Paths
 from standpipe.errors import PlanError
 from standpipe.source.annotations.json_targets import JsonTargets
 from standpipe.source.annotations.paired import MOST_BYTES, image_sizes
-from standpipe.source.annotations.table import MOST, Faults
+from standpipe.source.annotations.table import MOST, Faults, optional_groups
 from standpipe.source.index.file import Column, Facts, read_fully
 from standpipe.source.index.writer import IndexWriter
 from standpipe.source.targets import BoxForm
@@ -78,6 +78,6 @@ class MemberInstances:
         return replace(
             facts,
             seen={**facts.seen, **counts},
-            optional={"instances": 1, "sizes": 1},
+            optional=optional_groups(has_masks=self._form.masks),
             instances=self._columns,
         )
