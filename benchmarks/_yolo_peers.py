@@ -45,8 +45,7 @@ class Standpipe:
         import standpipe as sp
 
         source = sp.YoloLabels(args.folder, index=Path(args.folder, "standpipe.index"))
-        recipe: Any = sp
-        pipeline = sp.Pipeline(source).shuffle(seed=1).map(*recipe.recipes.yolo(PX, **args.recipe))
+        pipeline = sp.Pipeline(source).shuffle(seed=1).map(*sp.recipes.yolo(PX, **args.recipe))
         self.loader = pipeline.batch(args.batch, last_batch="drop").loader(num_workers=args.workers)
 
     def batches(self) -> Iterator[tuple[Any, Any]]:

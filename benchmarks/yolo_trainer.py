@@ -64,10 +64,9 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
     def get_dataloader(self, path: str, batch_size: int = 16, rank: int = 0, mode: str = "train") -> Any:
         if mode != "train":
             return super().get_dataloader(path, batch_size, rank, mode)
-        recipe: Any = sp
-        transforms = recipe.recipes.yolo(
-            self.args.imgsz, mixup=self.args.mixup, epochs=self.epochs, close_mosaic=self.args.close_mosaic
-        )
+        last = self.epochs - self.args.close_mosaic
+        mosaic, mixup = (sp.Schedule({0: p, last: 0.0}) for p in (self.args.mosaic, self.args.mixup))
+        transforms = sp.recipes.yolo(self.args.imgsz, mosaic=mosaic, mixup=mixup)
         train = sp.Pipeline(sp.YoloLabels(self.args.data)).shuffle(seed=self.args.seed).map(*transforms)
         loader = standpipe.torch.loader(train.batch(batch_size), targets="yolo", num_workers=1)
         return Batches(loader, self, self.build_dataset(path, mode, batch_size), batch_size)

@@ -105,6 +105,7 @@ def test_every_example_is_tested() -> None:
         "ddp.py",
         "detection_detr.py",
         "detection_torchvision.py",
+        "detection_yolo.py",
         "dino_multicrop.py",
         "eval_cache.py",
         "hdf5_images.py",
@@ -178,7 +179,9 @@ def test_depths_are_learned(tmp_path: Path) -> None:
     assert losses(printed)[-1] < losses(printed)[0]
 
 
-@pytest.mark.parametrize("example", ["detection_torchvision.py", "detection_detr.py", "keypoints.py"])
+@pytest.mark.parametrize(
+    "example", ["detection_torchvision.py", "detection_detr.py", "detection_yolo.py", "keypoints.py"]
+)
 def test_an_example_of_detection_learns(example: str, tmp_path: Path) -> None:
     printed = run(example, tmp_path / "made")
     assert losses(printed)[-1] < losses(printed)[0]
