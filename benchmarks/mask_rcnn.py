@@ -17,6 +17,7 @@ import math
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ def main() -> None:
     made.add_argument(
         "--only", nargs=2, metavar=("LOADER", "FILE"), help="run a loader, and print a JSON object"
     )
-    made.add_argument("--began", type=float, default=0.0, help=argparse.SUPPRESS)
+    made.set_defaults(began=time.time())
     args = made.parse_args()
     if args.only is not None:
         print(json.dumps(rate(LOADERS[args.only[0]](args, Path(args.only[1])), args)))
@@ -94,7 +95,7 @@ class Standpipe:
 
         torch.set_num_threads(1)
         new: Any = sp
-        pipeline = sp.Pipeline(new.Coco(args.path, file, masks=True)).shuffle(seed=7)
+        pipeline: Any = sp.Pipeline(new.Coco(args.path, file, masks=True)).shuffle(seed=7)
         pipeline = pipeline.map(
             sp.ScaleJitter((SIDE, SIDE)),
             sp.FixedSizeCrop(SIDE, fill=FILL),
@@ -103,7 +104,7 @@ class Standpipe:
             sp.ToDtype("float32", scale=True),
             sp.SanitizeBoundingBoxes(),
         )
-        pipeline = pipeline.batch(args.batch, last_batch="drop")
+        pipeline = pipeline.batch(args.batch, last_batch="drop", masks="dense", boxes_from="shape")
         self.loader = standpipe.torch.loader(pipeline, targets="torchvision", num_workers=args.workers)
 
     def batches(self) -> Iterator[Any]:
