@@ -4,8 +4,7 @@ Both loaders deliver --rows rows of made images, and every number is calculated 
 mosaic's centre, the scale and the shifts of the warp, the gains of hue, saturation and value, and the number and the
 mean area of the boxes that are left after the whole recipe. For each, a Kolmogorov–Smirnov test says how probable such
 a difference is between samples of one distribution: of ten numbers one has a p below 0.1 by chance, and a p below 0.001
-is a finding. ``--python ultralytics=PATH``
-names the Python of an environment that has ultralytics. PATH isn't used.
+is a finding. ``--python ultralytics=PATH`` names the Python of an environment that has ultralytics. PATH isn't used.
 """
 
 from __future__ import annotations
