@@ -110,6 +110,6 @@ def yolo(
         RandomHSV(hsv_h, hsv_s, hsv_v),
         RandomVerticalFlip(flipud),
         RandomHorizontalFlip(fliplr),
-        SanitizeBoundingBoxes(min_size=2, min_visibility=0.1),
+        SanitizeBoundingBoxes(min_size=2, min_visibility=0.1, visibility_of="warp", max_aspect=100),
         ToLayout("NCHW"),
     ]

@@ -20,7 +20,9 @@ import standpipe as sp
 from distributions import COUNT, check_alike, check_counts, transformed, values
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.image import ImageTransform
+from standpipe.transform.kernels.composed import composed_kernel
 from standpipe.transform.kernels.fuse import fuse
+from standpipe.transform.kernels.heads import Input
 from standpipe.transform.python.mixing import beta, cut_box
 
 pytest.importorskip("torch")
@@ -72,6 +74,8 @@ COMPARED: dict[type, str] = {
     sp.RandomAffine: f"{HERE}; its translations: {CHOICES}",
     sp.RandomPerspective: CHOICES,
     sp.AugMix: f"{HERE}; what it chooses: {CHOICES}",
+    sp.Mosaic: HERE,
+    sp.MixUpInstances: "its weights are those of AugMix, of two pictures",
 }
 
 
@@ -206,6 +210,21 @@ def test_windows_by_boxes_are_torchvisions(how: Any, boxes: Any) -> None:
         check_alike(ours[:, number], np.array(drawn)[:, number], levels=20)
     # The place and the size together.
     check_alike(ours[:, :2].sum(axis=1) + ours[:, 2] * 1.0, np.array(drawn)[:, :3].sum(axis=1), levels=50)
+
+
+def test_the_centre_of_a_mosaic_is_uniform() -> None:
+    kernel = composed_kernel([sp.Resize((32, 24)), sp.Mosaic((40, 20))], None, Input())
+    _, composer, _ = kernel.compile(sp.Pipeline(sp.Arrays(image=np.zeros((1, 1, 1, 3), np.uint8))).decoding)
+    keys = np.arange(COUNT, dtype=np.uint64)
+    sizes = np.array([(32, 24)] * 4 * COUNT)
+    moves = composer.trace(sizes, 5, 0, keys, np.zeros_like(keys)).reshape(COUNT, 4, -1, 12)[:, :, 0]
+    across, down = (moves[..., 2] + [24, 0, 24, 0]).T, (moves[..., 5] + [32, 32, 0, 0]).T
+    assert (across == across[0]).all()
+    assert (down == down[0]).all()
+    check_counts(Counter(across[0].tolist()), [(1 / 20, each) for each in range(10, 30)])
+    check_counts(Counter(down[0].tolist()), [(1 / 40, each) for each in range(20, 60)])
+    both = zip((across[0] // 5).tolist(), (down[0] // 10).tolist(), strict=True)
+    check_counts(Counter(both), [(1 / 16, (x, y)) for x in range(2, 6) for y in range(2, 6)])
 
 
 WHOLE = {"left": 0, "top": 0, "width": 120, "height": 100}
