@@ -204,6 +204,8 @@ void bind_checks(nb::module_& m);        // checks of files before a run
 void bind_cache(nb::module_& m);         // a cache's store
 void bind_counters(nb::module_& m);      // counters of Python threads
 
+void bind_moved_boxes(nb::module_& m);  // boxes that move with pictures
+
 struct Program;
 void bind_trace(nb::class_<Program>& program);  // what transforms do to pictures, without the pictures
 

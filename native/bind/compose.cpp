@@ -73,7 +73,7 @@ void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<ImageFrame>> fra
         throw nb::value_error("frames: one for each row, (height, width, 3) uint8");
     Output& output = job.outputs.front();
     output.areas.clear();
-    for (const auto& frame : frames) output.areas.push_back({frame->pixels.data(), frame->size, frame->size});
+    for (const auto& frame : frames) output.areas.push_back({frame->pixels.get(), frame->size, frame->size});
     job.frames = std::move(frames);
 }
 
@@ -118,8 +118,10 @@ void bind_compose(nb::module_& m) {
 
     nb::class_<ImageFrame>(m, "ImageFrame", "An image in memory, of which rows are made.");
 
+    m.attr("SLACK") = kSlack;
     nb::class_<FrameStore>(m, "FrameStore", "Memory for frames, which is used again.")
-        .def(nb::new_([] { return std::make_shared<FrameStore>(); }))
+        .def(nb::new_([](size_t usual_bytes) { return std::make_shared<FrameStore>(usual_bytes); }),
+             "usual_bytes"_a)
         .def(
             "take",
             [](FrameStore& store, SizeArray sizes) {

@@ -40,6 +40,7 @@ NB_MODULE(_native, m) {
     bind_examples(m);
     bind_program(m);
     bind_compose(m);
+    bind_moved_boxes(m);
     bind_slots(m);
     bind_reads(m);
     bind_counters(m);

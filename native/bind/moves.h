@@ -9,6 +9,7 @@
 
 namespace standpipe {
 
+using MoveArray = nb::ndarray<const double, nb::shape<-1, -1, kMoveNumbers>, nb::c_contig, nb::device::cpu>;
 using SizeArray = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 inline std::vector<Size> sizes_of(const SizeArray& array) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/moves.h"
 
 namespace standpipe {
 namespace {
@@ -88,8 +89,7 @@ void bind_polygons(nb::module_& m) {
         "Turn rings around that wind the other way than the first rings of ``outline_of_runs``.");
     m.def(
         "move_shapes",
-        [](Points points, Column<int64_t> ends, Column<int64_t> rows,
-           nb::ndarray<const double, nb::shape<-1, -1, 12>, nb::c_contig, nb::device::cpu> moves, bool cut) {
+        [](Points points, Column<int64_t> ends, Column<int64_t> rows, MoveArray moves, bool cut) {
             const Shapes shapes = shapes_of(points, ends);
             const auto of_shapes = numbers_of(rows, shapes, moves.shape(0));
             MovedShapes found;

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -58,7 +59,37 @@ std::pair<Numbers<double>::Array, Numbers<int32_t>::Array> traced(
     return {numbers_of(rows, own), std::move(windows).array()};
 }
 
+Numbers<double>::Array moved_boxes(
+    nb::ndarray<const double, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu> boxes, Column<int64_t> rows,
+    MoveArray moves, bool cut) {
+    const size_t count = boxes.shape(0), each = moves.shape(1);
+    if (rows.shape(0) != count) throw nb::value_error("rows: one for each box");
+    const std::span<const int64_t> of_boxes = records_of(rows, moves.shape(0));
+    Numbers<double> out(4 * count);
+    Released unlocked;
+    for (size_t i = 0; i < count; ++i) {
+        Edges box;
+        std::copy_n(boxes.data() + 4 * i, 4, box.begin());
+        const double* move = moves.data() + static_cast<size_t>(of_boxes[i]) * each * kMoveNumbers;
+        for (size_t at = 0; at < each; ++at, move += kMoveNumbers)
+            move_box(std::span<const double, kMoveNumbers>(move, kMoveNumbers), cut, box);
+        std::ranges::transform(box, out.values().begin() + static_cast<ptrdiff_t>(4 * i),
+                               [](double edge) { return std::isnan(edge) ? 0 : edge; });
+    }
+    return std::move(out).array();
+}
+
 }  // namespace
+
+void bind_moved_boxes(nb::module_& m) {
+    m.def("move_boxes", &moved_boxes, "boxes"_a, "rows"_a, "moves"_a, "cut"_a,
+          "Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their "
+          "corners.\n"
+          "``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like those of "
+          "``trace``. "
+          "``cut``:\n"
+          "cut off at the edges of each result.");
+}
 
 void bind_trace(nb::class_<Program>& program) {
     program.def(

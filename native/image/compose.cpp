@@ -27,6 +27,12 @@ SampleKey key_of(const SampleKey& row, size_t first) noexcept {
     return row.salted(first == 0 ? 0 : mix(kGolden, first));
 }
 
+// Makes a buffer at least so long, without keeping what it holds. It never gets shorter: that would cost
+// zeros once it gets longer again.
+void make_room(std::vector<uint8_t>& buffer, size_t bytes) {
+    if (buffer.size() < bytes) refit(buffer, bytes);
+}
+
 // A picture on a canvas, of which no more than the canvas has is seen.
 struct Placed {
     const uint8_t* pixels;
@@ -130,9 +136,14 @@ std::shared_ptr<ImageFrame> FrameStore::take(Size size) {
     }
     if (!frame) frame = std::make_unique<ImageFrame>();
     frame->size = size;
-    const size_t before = frame->pixels.capacity();
-    refit(frame->pixels, bytes_of(size) + kSlack);
-    bytes_ += frame->pixels.capacity() - before;
+    const size_t bytes = bytes_of(size) + kSlack;
+    if (frame->capacity < bytes) {
+        bytes_ -= frame->capacity;
+        frame->capacity = 0;
+        frame->pixels = std::make_unique_for_overwrite<uint8_t[]>(std::max(bytes, usual_bytes_));
+        frame->capacity = std::max(bytes, usual_bytes_);
+        bytes_ += frame->capacity;
+    }
     return {frame.release(), [store = shared_from_this()](ImageFrame* done) {
                 std::unique_ptr<ImageFrame> own(done);
                 std::scoped_lock lock(store->mutex_);
@@ -228,7 +239,7 @@ struct Composer::Making {
     // Makes the picture behind a level of the frames from `first` on, the `number`th of those that are put
     // together next.
     Held picture(size_t level, size_t first, size_t number) {
-        if (level == 0) return {frames[first]->pixels.data(), frames[first]->size, nullptr};
+        if (level == 0) return {frames[first]->pixels.get(), frames[first]->size, nullptr};
         const Level& at = composer.levels_[level - 1];
         const Split& split = composer.splits_[level - 1];
         const size_t step = composer.frames_[level - 1];
@@ -252,11 +263,11 @@ struct Composer::Making {
             whole = warped(stages.front(), own, made, of_level.canvas, result);
             stages = stages.subspan(1);
         } else if (made.share > 0) {
-            refit(result, bytes_of(made.canvas) + kSlack);
+            make_room(result, bytes_of(made.canvas) + kSlack);
             blend(held[0].pixels, held[1].pixels, made.share, bytes_of(made.canvas), result.data());
             whole = {result.data(), made.canvas, &result};
         } else if (!made.is_plain()) {
-            refit(result, bytes_of(made.canvas) + kSlack);
+            make_room(result, bytes_of(made.canvas) + kSlack);
             assemble(made, {0, 0, made.canvas.width, made.canvas.height}, result.data());
             whole = {result.data(), made.canvas, &result};
         }
@@ -275,12 +286,12 @@ struct Composer::Making {
             part = {{}, 0, 0, made.canvas.height, made.canvas.width};
             part.pixels = {const_cast<uint8_t*>(made.parts[0].pixels), part.height, part.width};
         } else {
-            refit(canvas, part.pixels.bytes() + kSlack);
+            make_room(canvas, part.pixels.bytes() + kSlack);
             assemble(made, {part.left, part.top, part.pixels.width, part.pixels.height}, canvas.data());
             part.pixels.data = canvas.data();
         }
         const Size size{warp.height, warp.width};
-        refit(result, bytes_of(size) + kSlack);
+        make_room(result, bytes_of(size) + kSlack);
         warp_fixed(*composer.last()->kernels, part, warp, {result.data(), size.height, size.width});
         return {result.data(), size, &result};
     }
@@ -291,7 +302,7 @@ struct Composer::Making {
         const size_t bytes =
             passage(stages, {nullptr, whole.size.height, whole.size.width, 3}).bytes + kSlack;
         if (!whole.own) {
-            refit(result, bytes);
+            make_room(result, bytes);
             std::memcpy(result.data(), whole.pixels, bytes_of(whole.size));
             whole = {result.data(), whole.size, &result};
         } else if (whole.own->size() < bytes) {
@@ -300,7 +311,7 @@ struct Composer::Making {
         }
         Canvas canvas(*composer.last()->kernels, {whole.own->data(), whole.size.height, whole.size.width, 3});
         for (const PixelStage& stage : stages) {
-            refit(memory.work, stage.scratch_bytes(canvas.form()));
+            make_room(memory.work, stage.scratch_bytes(canvas.form()));
             stage.apply(own, canvas, memory.work.data());
         }
         canvas.pixels();
@@ -319,7 +330,7 @@ struct Composer::Making {
         if (only_copies(rest, whole.size)) return whole;
         std::vector<uint8_t>& other = memory.levels[level - 1].other;
         const Size size{rest.format().height, rest.format().width};
-        refit(other, bytes_of(size) + kSlack);
+        make_room(other, bytes_of(size) + kSlack);
         outcome = maker.from_pixels(rest, 0, pixels, own, RowPlace(other.data()), part);
         part.release();
         std::swap(result, other);

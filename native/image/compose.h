@@ -17,16 +17,19 @@ namespace standpipe {
 // An image in memory: (height, width, 3) bytes, and kSlack bytes behind them.
 struct ImageFrame : std::enable_shared_from_this<ImageFrame> {
     Size size;
-    std::vector<uint8_t> pixels;
+    size_t capacity = 0;
+    std::unique_ptr<uint8_t[]> pixels;
 };
 
 // Gives out frames, and keeps the memory of those that nobody has any more for the next ones.
 class FrameStore : public std::enable_shared_from_this<FrameStore> {
   public:
+    explicit FrameStore(size_t usual_bytes) : usual_bytes_(usual_bytes) {}
     std::shared_ptr<ImageFrame> take(Size size);
     uint64_t bytes() const noexcept { return bytes_; }
 
   private:
+    const size_t usual_bytes_;  // of a frame's memory, which is more if that is too little
     std::mutex mutex_;
     std::atomic<uint64_t> bytes_{0};
     std::vector<std::unique_ptr<ImageFrame>> free_;

@@ -11,13 +11,12 @@
 namespace standpipe {
 namespace {
 
-// Three bytes take two moves, so four are moved: the next pixel overwrites the last of them.
-void mirror_pixels(const uint8_t* pixels, int width, int channels, uint8_t* out) noexcept {
+void mirror_pixels(const Kernels& kernels, const uint8_t* pixels, int width, int channels,
+                   uint8_t* out) noexcept {
+    if (channels == 3) return kernels.mirror(pixels, width, out);
     with_channels(channels, [&](auto bytes) {
-        constexpr size_t kMoved = bytes == 3 ? 4 : bytes;
-        const size_t last = static_cast<size_t>(width) - 1;
-        for (size_t x = 0; x < last; ++x) std::memcpy(out + bytes * x, pixels + bytes * (last - x), kMoved);
-        std::memcpy(out + bytes * last, pixels, bytes);
+        for (size_t x = 0, last = static_cast<size_t>(width) - 1; x <= last; ++x)
+            std::memcpy(out + bytes * x, pixels + bytes * (last - x), bytes);
     });
 }
 
@@ -131,7 +130,7 @@ void Resampler::frame(const uint8_t* row) noexcept {
     if (at >= 0 && at + source_.width() <= region_.width()) {
         uint8_t* const to = frames[held] + pixel * static_cast<size_t>(at);
         if (!row) std::memcpy(to, frames_.data() + 2 * stride, pixel * static_cast<size_t>(source_.width()));
-        else if (around.mirror) mirror_pixels(row, source_.width(), channels_, to);
+        else if (around.mirror) mirror_pixels(*kernels_, row, source_.width(), channels_, to);
         else std::memcpy(to, row, pixel * static_cast<size_t>(source_.width()));
     }
     if (++framed_ == region_.y1 || held == 1) push_some(frames, held + 1);
@@ -210,7 +209,7 @@ void Resampler::across(const uint8_t** rows, uint8_t* const* out, int count) noe
     if (!geometry_.resize_x && !geometry_.mirror) return;
     if (geometry_.resize_x) kernels_->horizontal(rows, plan_.pass(), out);
     for (int i = 0; i < count; ++i) {
-        if (!geometry_.resize_x) mirror_pixels(rows[i], geometry_.x.count, channels_, out[i]);
+        if (!geometry_.resize_x) mirror_pixels(*kernels_, rows[i], geometry_.x.count, channels_, out[i]);
         rows[i] = out[i];
     }
 }

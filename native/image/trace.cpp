@@ -44,31 +44,39 @@ struct BoxesOfRow {
 
 }  // namespace
 
-void move_boxes(const Move& move, std::span<Edges> boxes) noexcept {
-    const auto& m = move.matrix;
-    for (Edges& box : boxes) {
-        constexpr double kNone = std::numeric_limits<double>::infinity();
-        Edges hull{kNone, kNone, -kNone, -kNone};
-        for (const auto& [i, j] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3), std::pair(0, 3)}) {
-            const double x = box[static_cast<size_t>(i)], y = box[static_cast<size_t>(j)];
-            const double w = m[6] * x + m[7] * y + m[8];
-            const double to[2] = {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
-            for (size_t axis = 0; axis < 2; ++axis) {
-                hull[axis] = std::min(hull[axis], to[axis]);
-                hull[axis + 2] = std::max(hull[axis + 2], to[axis]);
-            }
-        }
-        if (!(hull[0] <= hull[2])) {  // all places became one
-            box.fill(std::numeric_limits<double>::quiet_NaN());
-            continue;
-        }
-        const bool stays =
-            move.kind != Move::Kind::drops || has_centre({0, 0, move.width, move.height}, hull);
-        for (size_t side = 0; side < 4; ++side) {
-            const double limit = side % 2 == 0 ? move.width : move.height;
-            box[side] = stays ? std::clamp(hull[side], 0.0, limit) : 0;
+void move_box(std::span<const double, kMoveNumbers> move, bool cut, Edges& box) noexcept {
+    const auto m = move.first<9>();
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    Edges hull{kNone, kNone, -kNone, -kNone};
+    for (const auto& [i, j] : {std::pair(0, 1), std::pair(2, 1), std::pair(2, 3), std::pair(0, 3)}) {
+        const double x = box[static_cast<size_t>(i)], y = box[static_cast<size_t>(j)];
+        const double w = m[6] * x + m[7] * y + m[8];
+        const double to[2] = {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
+        for (size_t axis = 0; axis < 2; ++axis) {
+            hull[axis] = std::min(hull[axis], to[axis]);
+            hull[axis + 2] = std::max(hull[axis + 2], to[axis]);
         }
     }
+    if (!(hull[0] <= hull[2])) {  // all places became one
+        box.fill(std::numeric_limits<double>::quiet_NaN());
+        return;
+    }
+    const double height = move[9], width = move[10];
+    const double x = (hull[0] + hull[2]) / 2, y = (hull[1] + hull[3]) / 2;
+    const bool drops = move[11] == static_cast<double>(Move::Kind::drops),
+               leaves = !(x > 0 && x < width && y > 0 && y < height);
+    for (size_t side = 0; cut && side < 4; ++side)
+        hull[side] = drops && leaves ? 0 : std::clamp(hull[side], 0.0, side % 2 == 0 ? width : height);
+    box = hull;
+}
+
+void move_boxes(const Move& move, std::span<Edges> boxes) noexcept {
+    std::array<double, kMoveNumbers> numbers;
+    std::ranges::copy(move.matrix, numbers.begin());
+    numbers[9] = move.height;
+    numbers[10] = move.width;
+    numbers[11] = static_cast<double>(move.kind);
+    for (Edges& box : boxes) move_box(numbers, true, box);
 }
 
 namespace {

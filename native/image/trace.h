@@ -21,6 +21,10 @@ void trace(const Program& program, size_t head, Size source, const SampleKey& ke
 void trace(const Program& program, size_t head, Size source, const SampleKey& key, std::vector<Move>& moves,
            std::span<Edges> boxes, std::span<int32_t> windows);
 
+// Sets a box to where a move takes it, as numbers have it: the hull of its corners. `cut`: inside the move's
+// result. NaN, if all places became one.
+void move_box(std::span<const double, kMoveNumbers> move, bool cut, Edges& box) noexcept;
+
 // Sets boxes to where a move takes them: the hull of their corners, inside its result.
 void move_boxes(const Move& move, std::span<Edges> boxes) noexcept;
 

@@ -116,6 +116,8 @@ struct Kernels {
     // The horizontal pass of OpenCV's bilinear resize, of two taps: pass.channels numbers a pixel, with
     // kBetweenBits and truncated. Up to kSlack bytes behind `out` are overwritten.
     void (*linear_across)(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
+    // RGB pixels from right to left. It writes nothing behind them.
+    void (*mirror)(const uint8_t* rgb, int width, uint8_t* out) noexcept;
 };
 
 // The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
@@ -133,6 +135,7 @@ void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t*
                         uint8_t* out) noexcept;
 void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
+void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept;
 void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
 
 // The vertical pass, of rows from `linear_across`. Compilers vectorise it.

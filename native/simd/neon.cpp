@@ -157,6 +157,7 @@ constinit const Kernels kNeonKernels{"neon",
                                      scalar_interpolate,
                                      scalar_divide_places,
                                      scalar_gain_hsv,
-                                     scalar_linear_across};
+                                     scalar_linear_across,
+                                     scalar_mirror};
 
 }  // namespace standpipe

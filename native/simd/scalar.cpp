@@ -205,6 +205,13 @@ void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* belo
     sharpen_row(above, at, below, bytes, step, factor, out);
 }
 
+void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
+    for (const uint8_t* from = rgb + 3 * width; from != rgb; out += 3) {
+        from -= 3;
+        out[0] = from[0], out[1] = from[1], out[2] = from[2];
+    }
+}
+
 constinit const Kernels kScalarKernels{"scalar",
                                        false,
                                        horizontal,
@@ -219,6 +226,7 @@ constinit const Kernels kScalarKernels{"scalar",
                                        scalar_interpolate,
                                        scalar_divide_places,
                                        scalar_gain_hsv,
-                                       scalar_linear_across};
+                                       scalar_linear_across,
+                                       scalar_mirror};
 
 }  // namespace standpipe

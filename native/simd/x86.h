@@ -346,7 +346,8 @@ template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
     return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
             to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
-            sharpen,      interpolate, divide_places,      gain_hsv,         linear_across};
+            sharpen,      interpolate, divide_places,      gain_hsv,         linear_across,
+            mirror};
 }
 
 }  // namespace

@@ -114,6 +114,14 @@ void divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_
     }
 }
 
+// Five pixels at once. A byte behind them is overwritten by the next ones, so at least one is left.
+void mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
+    const __m128i places = _mm_setr_epi8(12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1);
+    for (; width > 5; width -= 5, out += 15)
+        store(out, _mm_shuffle_epi8(load(rgb + 3 * (width - 5)), places));
+    scalar_mirror(rgb, width, out);
+}
+
 void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
     using Wide = HsvLanes<Eights>;
     const __m256i packed =

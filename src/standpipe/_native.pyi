@@ -630,10 +630,12 @@ class Composition:
 class ImageFrame:
     """An image in memory, of which rows are made."""
 
+SLACK: int = 64
+
 class FrameStore:
     """Memory for frames, which is used again."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, usual_bytes: int) -> None: ...
     def take(
         self,
         sizes: Annotated[
@@ -693,6 +695,20 @@ class Composer:
         Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as ``Program.trace``
         does. ``sizes``: (n × frames, 2) int64, height and width in pixels.
         """
+
+def move_boxes(
+    boxes: Annotated[NDArray[numpy.float64], dict(shape=(None, 4), order="C", device="cpu", writable=False)],
+    rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    moves: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, 12), order="C", device="cpu", writable=False)
+    ],
+    cut: bool,
+) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+    """
+    Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their corners.
+    ``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like those of ``trace``. ``cut``:
+    cut off at the edges of each result.
+    """
 
 class Bell:
     """Wakes threads that wait for a change of slots or jobs."""

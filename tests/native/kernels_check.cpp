@@ -236,6 +236,17 @@ void check_divide_places(const Kernels& kernels, Draws& draws) {
     }
 }
 
+void check_mirror(const Kernels& kernels, Draws& draws) {
+    for (int width = 1; width <= kWidths; ++width) {
+        const auto count = 3 * static_cast<size_t>(width);
+        const auto rgb = random_bytes(draws, count + kSlack);
+        Output want(count, 0), got = want;
+        kScalarKernels.mirror(rgb.data(), width, want.all.data());
+        kernels.mirror(rgb.data(), width, got.all.data());
+        got.expect(want, kernels.name, "mirror, width " + std::to_string(width));
+    }
+}
+
 void check_gain_hsv(const Kernels& kernels, Draws& draws) {
     for (int i = 0; i < kRows; ++i) {
         const auto count = static_cast<size_t>(between(draws, 0, 200));
@@ -321,6 +332,7 @@ void check(const Kernels& kernels) {
     check_interpolate(kernels, draws);
     check_linear_across(kernels, draws);
     check_divide_places(kernels, draws);
+    check_mirror(kernels, draws);
     check_gain_hsv(kernels, draws);
     check_channels(kernels, draws);
     check_look_up<float>(kernels, draws, &Kernels::look_up_f32);

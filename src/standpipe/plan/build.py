@@ -312,7 +312,7 @@ def _needs(
         cost=cost,
         cache=0 if described.cache is None else described.cache.memory_bytes(),
         window=max((each.window for each in _composed(described)), default=0),
-        frame_of_row=max((each.frame_bytes for each in _composed(described)), default=0),
+        frame_of_row=max((each.bytes_of_row for each in _composed(described)), default=0),
         whole=whole or described.options.round_robin,
         makers=0 if (fleet := described.options.fleet) is None else fleet.makers,
         side=has_encoded(source)

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe import _native
 from standpipe.spec import AnyArray, Float32Array, Float64Array, Int64Array
 
-AT_ONCE = 2048  # boxes that are moved together, so that what lies between takes little memory
 DROPS, WARPS = 1, 2  # kinds of moves: what drops boxes whose centre is outside, and warps
 # Numbers of a matrix that are 0 where sides stay straight: in crops, pads, resizes and flips.
 STRAIGHT = [1, 3, 6, 7]
@@ -27,25 +27,9 @@ def moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, *, cut: 
            whose centre is outside become (0, 0, 0, 0)
     cut    True: cut boxes off at the edges of each result, as torchvision does
     """
-    parts = [slice(first, first + AT_ONCE) for first in range(0, len(boxes), AT_ONCE)]
-    moved = [_moved_boxes(boxes[part], rows[part], moves, cut) for part in parts]
-    return np.concatenate([np.zeros((0, 4)), *moved])
-
-
-def _moved_boxes(boxes: AnyArray, rows: Int64Array, moves: Float64Array, cut: bool) -> Float64Array:
-    edges = boxes.T.astype(np.float64)
-    for move in _each(moves, rows):
-        if (move[STRAIGHT] == 0).all():  # two corners are enough
-            x, y = _moved(edges[::2], edges[1::2], move)
-        else:
-            x, y = _moved(edges[[0, 2, 2, 0]], edges[[1, 1, 3, 3]], move)
-        edges = np.stack([x.min(axis=0), y.min(axis=0), x.max(axis=0), y.max(axis=0)])
-        if cut:
-            x, y = (edges[:2] + edges[2:]) / 2
-            inside = (x > 0) & (x < move[10]) & (y > 0) & (y < move[9])
-            edges[:, (move[11] == DROPS) & ~inside] = 0
-            np.clip(edges, 0, move[[10, 9, 10, 9]], out=edges)
-    return np.nan_to_num(edges.T)
+    edges, moves = np.ascontiguousarray(boxes, np.float64), np.ascontiguousarray(moves)
+    moved: Float64Array = _native.move_boxes(edges, rows, moves, cut).reshape(-1, 4)
+    return moved
 
 
 def whole_areas(

@@ -103,7 +103,8 @@ class NativeWorkers(Workers):
         parts = [each.samples for each in plan.segments] or [plan.samples]
         self._programs = [_compiled(part, plan) for part in parts]
         self._reads = () if parts[0].kernel is None else parts[0].kernel.reads
-        self._frames = _native.FrameStore()
+        most = [each.composed.frame_bytes for each in parts if each.composed is not None]
+        self._frames = _native.FrameStore(max(most, default=0))
         ahead = ReadAhead(plan.memory.forecast.read_ahead, read_threads(plan.pool.workers))
         self._pool = _native.Pool(
             plan.pool.workers,

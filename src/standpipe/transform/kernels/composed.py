@@ -50,8 +50,13 @@ class ComposedKernel:
 
     @property
     def frame_bytes(self) -> int:
-        """The bytes of a frame of the largest size."""
-        return 3 * prod(self.most_px)
+        """The bytes of a frame of the largest size, with what kernels may read behind it."""
+        return 3 * prod(self.most_px) + _native.SLACK
+
+    @property
+    def bytes_of_row(self) -> int:
+        """The bytes of the frames that are made for a row."""
+        return self.frame_bytes * (1 + self.partners.count("any"))
 
     @property
     def partners(self) -> tuple[Partners, ...]:
