@@ -1,10 +1,10 @@
 """Every ```python block of README.md and docs/ runs.
 
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
-``photos/cat`` and ``photos/dog``, ``coco/`` with boxes for the cats, and the dogs in ``imagenet/train-*``, TFRecord
-files as ImageNet's, and in ``mds/train``, MDS shards with columns ``x`` and ``y``. Two names exist beforehand:
-``step``, which stands for a training step and takes anything, and ``__name__``, which is ``"__main__"``. Code that
-can't run so is a ```text block.
+``photos/cat`` and ``photos/dog``, ``coco/`` with boxes for the cats, and ``yolo/`` with the same as label files. The
+dogs are in ``imagenet/train-*``, TFRecord files as ImageNet's, and in ``mds/train``, MDS shards with columns ``x`` and
+``y``. Two names exist beforehand: ``step``, which stands for a training step and takes anything, and ``__name__``, which
+is ``"__main__"``. Code that can't run so is a ```text block.
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
 
@@ -70,6 +70,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(photos: Path, tmp_path: Path) -> Path:
     shutil.copytree(photos, tmp_path / "photos")
     write_coco(tmp_path)
+    write_yolo(tmp_path)
     write_shards(tmp_path)
     return tmp_path
 
@@ -94,6 +95,18 @@ def write_coco(folder: Path) -> None:
         "categories": [{"id": 17, "name": "cat"}],
     }
     (folder / "coco" / "instances.json").write_text(json.dumps(content))
+
+
+def write_yolo(folder: Path) -> None:
+    """Write the YOLO family's label files of the cats, with a polygon each."""
+    (folder / "yolo" / "images").mkdir(parents=True)
+    (folder / "yolo" / "images" / "train").symlink_to(folder / "photos" / "cat")
+    (folder / "yolo" / "labels" / "train").mkdir(parents=True)
+    for path in (folder / "photos" / "cat").iterdir():
+        labels = folder / "yolo" / "labels" / "train" / f"{path.stem}.txt"
+        labels.write_text("0 0.1 0.1 0.9 0.1 0.9 0.9 0.1 0.9\n", encoding="utf-8")
+    about = "path: .\ntrain: images/train\nnames: {0: cat}\n"
+    (folder / "yolo" / "data.yaml").write_text(about, encoding="utf-8")
 
 
 def write_shards(folder: Path) -> None:

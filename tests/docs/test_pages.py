@@ -64,8 +64,12 @@ def test_the_reference_has_a_page_for_every_public_name() -> None:
     text = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
     lists = re.findall(r"currentmodule:: (\S+)\n\n.. autosummary::\n(?:   :.*\n)+\n((?:   \w+\n)+)", text)
     listed = [f"{module}.{name}" for module, names in lists for name in names.split()]
-    modules = (sp, standpipe.torch, standpipe.jax, standpipe.ray, standpipe.observe, standpipe.reports)
+    modules = (
+        *(sp, sp.recipes, standpipe.torch, standpipe.jax),
+        *(standpipe.ray, standpipe.observe, standpipe.reports),
+    )
     public = [f"{module.__name__}.{name}" for module in modules for name in module.__all__]
+    public.remove("standpipe.recipes")
     assert sorted(listed) == sorted([*public, *(f"standpipe.contracts.{name}" for name in FOR_SOURCES)])
     assert set(FOR_SOURCES) <= set(contracts.__all__)
 
