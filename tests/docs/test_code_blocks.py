@@ -3,8 +3,8 @@
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
 ``photos/cat`` and ``photos/dog``, ``coco/`` with boxes for the cats, and ``yolo/`` with the same as label files. The
 dogs are in ``imagenet/train-*``, TFRecord files as ImageNet's, and in ``mds/train``, MDS shards with columns ``x`` and
-``y``. Two names exist beforehand: ``step``, which stands for a training step and takes anything, and ``__name__``, which
-is ``"__main__"``. Code that can't run so is a ```text block.
+``y``. Two names exist beforehand: ``step``, which stands for a training step and takes anything, and ``__name__``,
+which is ``"__main__"``. Code that can't run so is a ```text block.
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
 
