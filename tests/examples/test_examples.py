@@ -111,6 +111,7 @@ def test_every_example_is_tested() -> None:
         "hdf5_images.py",
         "hf_trainer.py",
         "huggingface.py",
+        "instance_segmentation.py",
         "jax_cnn.py",
         "keypoints.py",
         "lightning_module.py",
@@ -180,7 +181,14 @@ def test_depths_are_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "example", ["detection_torchvision.py", "detection_detr.py", "detection_yolo.py", "keypoints.py"]
+    "example",
+    [
+        "detection_torchvision.py",
+        "detection_detr.py",
+        "detection_yolo.py",
+        "instance_segmentation.py",
+        "keypoints.py",
+    ],
 )
 def test_an_example_of_detection_learns(example: str, tmp_path: Path) -> None:
     printed = run(example, tmp_path / "made")
