@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,11 @@ import standpipe as sp
 OUT = Path(__file__).parents[1] / "images" / "gallery.webp"
 PHOTOS = (8, 5)  # of those that ``standpipe synth`` makes, one in each class folder
 SIDE, TEXT, GAP, COLUMNS = 128, 18, 8, 6  # pixels, but the columns
+BOXES = (  # around the photos' objects: left, top, right, bottom as percentages of their sides
+    *((34, 14, 85, 82), (21, 0, 95, 94), (0, 37, 96, 82), (20, 26, 67, 62), (31, 0, 83, 82)),
+    *((26, 0, 96, 96), (31, 6, 87, 90), (18, 24, 85, 61), (35, 20, 75, 74)),
+)
+COLOUR = "yellow"  # of boxes
 NOT_DRAWN = {
     "ClampBoundingBoxes",
     "Grayscale",
@@ -23,7 +29,6 @@ NOT_DRAWN = {
     "ToDtype",
     "ToLayout",
     "Views",
-    "RandomIoUCrop",
 }  # boxes, how numbers are written, and other transforms
 
 WHOLE = (sp.Resize((SIDE, SIDE)),)
@@ -36,7 +41,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "RandomResize": (sp.RandomResize(64, 256), sp.RandomCrop(SIDE, pad_if_needed=True)),
     "RandomShortestSize": (sp.RandomShortestSize((64, 128, 256)), sp.FixedSizeCrop(SIDE)),
     "ScaleJitter": (sp.ScaleJitter((SIDE, SIDE)), sp.FixedSizeCrop(SIDE)),
+    "RandomIoUCrop": (sp.RandomIoUCrop(), *WHOLE),
     "LetterBox": (sp.LetterBox(SIDE),),
+    "Mosaic": (sp.LetterBox(SIDE // 2, pad=False), sp.Mosaic(SIDE // 2)),
+    "MixUpInstances": (*WHOLE, sp.MixUpInstances()),
     "FixedSizeCrop": (sp.Resize((96, 160)), sp.FixedSizeCrop(SIDE, fill=114)),
     "RandomZoomOut": (sp.RandomZoomOut((123, 117, 104), p=1), *WHOLE),
     "RandomPhotometricDistort": (*WHOLE, sp.RandomPhotometricDistort()),
@@ -77,8 +85,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "standpipe", "synth", folder, "--images", str(max(PHOTOS) + 1)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        cells = [("before", drawn(folder, WHOLE))]
-        cells += [(name, drawn(folder, transforms)) for name, transforms in CALLS.items()]
+        cells = [
+            (name, drawn(source(Path(folder)), calls)) for name, calls in {"before": WHOLE, **CALLS}.items()
+        ]
     sheet(cells).save(OUT, quality=75, method=6)
 
 
@@ -87,12 +96,33 @@ def sp_transform(name: str) -> bool:
     return hasattr(getattr(sp, name), "draw_kind")
 
 
-def drawn(folder: str, transforms: tuple[Any, ...]) -> list[Image.Image]:
-    """Return what the transforms make of the photos."""
-    pipeline = sp.Pipeline(sp.ImageFolder(folder)).map(*transforms).batch(max(PHOTOS) + 1)
+def source(folder: Path) -> sp.Coco:
+    """Return the photos with their boxes."""
+    images, annotations = [], []
+    for number, path in enumerate(sorted(folder.rglob("*.jpg"))):
+        with Image.open(path) as photo:
+            width, height = photo.size
+        name = str(path.relative_to(folder))
+        images.append({"id": number, "file_name": name, "width": width, "height": height})
+        left, top, right, bottom = BOXES[number]
+        parts = left * width, top * height, (right - left) * width, (bottom - top) * height
+        place = {"bbox": [part / 100 for part in parts]}
+        annotations.append({"id": number, "image_id": number, "category_id": 1, **place})
+    content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "object"}]}
+    (folder / "boxes.json").write_text(json.dumps(content))
+    return sp.Coco(folder, folder / "boxes.json")
+
+
+def drawn(photos: sp.Coco, transforms: tuple[Any, ...]) -> list[Image.Image]:
+    """Return what the transforms make of the photos and their boxes."""
+    pipeline = sp.Pipeline(photos).map(*transforms).batch(max(PHOTOS) + 1)
     with pipeline.loader(memory="256MiB", num_workers=1) as loader:
-        images = loader.peek()["image"]
-    return [Image.fromarray(images[photo]) for photo in PHOTOS]
+        batch = loader.peek()
+    made = [Image.fromarray(batch["image"][photo]) for photo in PHOTOS]
+    for photo, image in zip(PHOTOS, made, strict=True):
+        for left, top, right, bottom in batch["boxes"][batch["batch_index"] == photo]:
+            ImageDraw.Draw(image).rectangle((left, top, right - 1, bottom - 1), outline=COLOUR)
+    return made
 
 
 def sheet(cells: list[tuple[str, list[Image.Image]]]) -> Image.Image:
