@@ -363,6 +363,8 @@ CONTRACTS = [
     Contract(sp.ToLayout("NCHW"), one(lambda image: np.moveaxis(np.asarray(image), -1, 0)), True),
 ]
 ELSEWHERE = {
+    sp.Mosaic: "tests/engine/test_composing.py",
+    sp.MixUpInstances: "tests/engine/test_composing.py",
     sp.Views: "tests/transform/test_views.py compares each view with a pipeline of its own",
     sp.ClampBoundingBoxes: "it leaves pixels as they are",
     sp.SanitizeBoundingBoxes: "it leaves pixels as they are, and tests/transform/test_boxes.py has its boxes",

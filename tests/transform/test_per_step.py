@@ -271,3 +271,13 @@ def test_a_cache_comes_before_it(photos: Path, tmp_path: Path) -> None:
         sp.PlanError, match=r"Put cache\(\) before the transform with the Schedule or PerStep"
     ):
         files.map(sp.CenterCrop(STEP)).cache(stored).batch(BATCH).plan()
+
+
+def test_sizes_of_images_of_earlier_rows_are_refused(tmp_path: Path) -> None:
+    sizes = sp.PerStep([32, 64])
+    photos = sp.Pipeline(painted(tmp_path, 12)).shuffle(seed=1)
+    frames = photos.map(sp.LetterBox(sizes, pad=False), sp.Mosaic(32), sp.CenterCrop(32)).batch(4)
+    with pytest.raises(sp.PlanError, match="partners='batch'"):
+        frames.plan(memory="256MiB")
+    warp = sp.RandomAffine(0, size=sizes, pixels="opencv")
+    photos.map(sp.LetterBox(32, pad=False), sp.Mosaic(32), warp).batch(4).plan(memory="256MiB")

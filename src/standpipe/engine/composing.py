@@ -17,7 +17,7 @@ from standpipe.engine.queue import Filling, FramesOfOthers, RunParts
 from standpipe.engine.replace import BatchRecords, substitute_of
 from standpipe.engine.rows import located
 from standpipe.engine.workers import Assignment
-from standpipe.order import BudgetOrder, Cursor, Given
+from standpipe.order import Cursor, RankStep
 from standpipe.source.targets import BOXES
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.bad_samples import Ledger
@@ -57,11 +57,9 @@ class Composing:
             missing = np.array([each for each in before if each not in self._recent], np.int64)
             found = self._recent if len(missing) < len(before) else {}
             if len(missing):
-                order = self._plan.order
-                assert not isinstance(order, BudgetOrder | Given)
-                indices = np.concatenate(
-                    [order.indices(at.epoch, int(each), int(each) + 1) for each in missing]
-                )
+                steps = self._plan.steps
+                of = [RankStep(int(each), 1, steps.num_positions) for each in missing]
+                indices = np.concatenate([each.draw(self._plan.order, at.epoch).indices for each in of])
                 made = self._begin(others, at, indices, missing)
                 self._recent = {int(place): row for place, row in zip(missing, made, strict=True)} | found
             others.earlier = [self._recent[each] for each in before]

@@ -207,6 +207,7 @@ def _describe(
         return made, _batch(part, source, made, rows, steps.last_batch, fields)
 
     samples, batch, fields, segments = in_segments(pipeline, device, parts, measured)
+    _check_windows(segments)
     if options.executor is None and not _runs_python(pipeline, source, samples):
         executor = Executor.THREAD
     cache = cache_plan(first_of(pipeline), source, samples.program)
@@ -322,6 +323,20 @@ def _needs(
         ),
         frame=frame,
     )
+
+
+def _check_windows(segments: Sequence[Segment]) -> None:
+    """Raise ``PlanError`` if rows are made of images of earlier steps, which may have another size."""
+    kernels: dict[int, ComposedKernel] = {}
+    for segment in segments:
+        if (composed := segment.samples.composed) is None or not composed.window:
+            continue
+        first = kernels.setdefault(segment.first_epoch, composed)
+        if first.frames != composed.frames:
+            raise PlanError(
+                "with sp.PerStep in front of a mosaic, images of earlier rows have other sizes: give partners='batch' "
+                "or partners='any', or only RandomAffine(size=sp.PerStep(…))"
+            )
 
 
 def _composed(described: _Described) -> list[ComposedKernel]:
