@@ -217,8 +217,9 @@ def test_a_resume_behind_a_bad_image_has_its_replacement_as_a_partner(tmp_path: 
         assert len(loader.bad_samples) <= 3 - bad
 
 
-def test_memory_stays_within_the_forecast(tmp_path: Path) -> None:
-    with recipe(painted(tmp_path, 70), partners=sp.Recent(32)).batch(8).loader(memory="300MiB") as loader:
+@pytest.mark.parametrize("partners", [sp.Recent(32), "any"])
+def test_memory_stays_within_the_forecast(tmp_path: Path, partners: Any) -> None:
+    with recipe(painted(tmp_path, 70), partners=partners).batch(8).loader(memory="300MiB") as loader:
         list(loader)
         images = loader.memory()["images of rows of several"]
     assert 32 * 30 * 30 * 3 < images.peak <= images.forecast

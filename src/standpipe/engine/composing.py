@@ -210,7 +210,7 @@ class Composing:
             valid = np.ones(rows, np.bool_)
             records = BatchRecords(self._plan, self._ledger, assignment, valid, self._tracer, some)
             records.trace(assignment.records)
-            job = self._workers.begin(records.placed(), self._ring)
+            job = self._workers.begin(records.placed(), self._ring, some)
             self._workers.submit(job)
             others.jobs.append((records, job))
             made += [(records, row) for row in range(rows)]

@@ -142,8 +142,13 @@ class NativeWorkers(Workers):
         if self._maintainer is not None:
             self._maintainer.start(self._ends)
 
-    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
-        """Return a job that describes from where the pool gets each field of each row. Write small values at once."""
+    def begin(
+        self, assignment: Assignment, ring: _native.SlotRing, attempts: Int64Array | None = None
+    ) -> NativeJob:
+        """Return a job that describes from where the pool gets each field of each row. Write small values at once.
+
+        attempts  (rows,) of the records; None: they are the first ones
+        """
         if self._maintainer is not None:
             self._maintainer.enter(assignment.at.epoch)
         for name, values in assignment.records.plain.items():
@@ -152,7 +157,10 @@ class NativeWorkers(Workers):
         some = rows if assignment.without else None
         if some is not None:
             records, positions = records.take(some), positions[some]
-        native = self._native_job(assignment, ring, records, positions, some) if len(rows) else None
+            attempts = None if attempts is None else attempts[some]
+        native = None
+        if len(rows):
+            native = self._native_job(assignment, ring, records, positions, some, attempts)
         lists = {name: texts.texts() for name, texts in assignment.records.texts.items()}
         return NativeJob(native, self._reads, records, rows, self._checks, self._values(assignment), lists)
 
@@ -227,6 +235,8 @@ class NativeWorkers(Workers):
         samples, program = plan.samples_at(at), self._programs[plan.segment(at)].first
         kernel = samples.kernel if samples.composed is None else samples.composed.frames
         outputs = [] if kernel is None else kernel.places(layout.offsets)
+        if samples.composed is not None:
+            outputs = [(0, 0)]  # frames aren't in the slot
         job = _native.Job(
             ring=ring,
             slot=max(slot, 0),
