@@ -46,7 +46,7 @@ LAYERS = (
     ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
     ("engine.python", "engine.room", "engine.replace", "engine.instances"),
     ("engine.start_common", "engine.queue"),
-    ("engine.native", "engine.processes", "engine.mixes"),
+    ("engine.native", "engine.processes", "engine.mixes", "engine.pasting"),
     ("engine.composing",),
     ("engine.start", "engine.fill", "engine.probe", "engine.deliver"),
     ("engine.remote",),

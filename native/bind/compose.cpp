@@ -2,11 +2,15 @@
 #include "image/compose.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -47,18 +51,21 @@ nb::tuple drawn_frames(const Composer& composer, uint64_t seed, uint64_t epoch, 
 }
 
 Numbers<double>::Array traced_frames(const Composer& composer, SizeArray sizes, uint64_t seed, uint64_t epoch,
-                                     Column<uint64_t> positions, Column<uint64_t> attempts) {
+                                     Column<uint64_t> positions, Column<uint64_t> attempts,
+                                     std::optional<size_t> levels, bool mirrored) {
     const size_t rows = positions.shape(0), each = composer.frames();
     if (attempts.shape(0) != rows || sizes.shape(0) != rows * each)
         throw nb::value_error("sizes: of each frame of each row; attempts: one per row");
+    const size_t count = levels.value_or(composer.levels());
+    if (count > composer.levels()) throw nb::value_error("levels: more than there are");
     std::vector<Size> own = sizes_of(sizes);
     std::vector<std::vector<Move>> moves(rows * each);
     {
         Released unlocked;
         for (size_t row = 0; row < rows; ++row)
             composer.trace(std::span(own).subspan(row * each, each),
-                           {epoch_key(seed, epoch), positions.data()[row], attempts.data()[row]},
-                           std::span(moves).subspan(row * each, each));
+                           {epoch_key(seed, epoch), positions.data()[row], attempts.data()[row]}, count,
+                           mirrored, std::span(moves).subspan(row * each, each));
     }
     return numbers_of(moves, own);
 }
@@ -98,6 +105,21 @@ void attach_composer(SubmittedJob& s, std::shared_ptr<Composer> composer,
     job.composer = std::move(composer);
 }
 
+void attach_pasted(SubmittedJob& s, Points points, Column<int64_t> ends, Column<int64_t> pictures) {
+    Job& job = *s.job;
+    const auto rise = [](const Column<int64_t>& of, size_t most) {
+        const std::span<const int64_t> each(of.data(), of.shape(0));
+        return std::ranges::is_sorted(each) &&
+               (each.empty() || (each.front() >= 0 && static_cast<uint64_t>(each.back()) <= most));
+    };
+    if (!job.composer || !rise(ends, points.shape(0)) || !rise(pictures, ends.shape(0)) ||
+        pictures.shape(0) != job.composer->pasted_pictures() * static_cast<size_t>(job.rows))
+        throw nb::value_error("pictures: the end of the shapes of each picture of each row");
+    job.pasted.points.assign(points.data(), points.data() + points.size());
+    job.pasted.ends.assign(ends.data(), ends.data() + ends.shape(0));
+    job.pasted.pictures.assign(pictures.data(), pictures.data() + pictures.shape(0));
+}
+
 void bind_compose(nb::module_& m) {
     nb::class_<Composition>(m, "Composition", "A way of putting several pictures together.")
         .def_static(
@@ -114,7 +136,15 @@ void bind_compose(nb::module_& m) {
             [](uint32_t op, double p, double alpha) {
                 return Composition{Composition::Kind::mix_up, op, p, {}, {}, alpha};
             },
-            "op"_a, "p"_a, "alpha"_a, "Blend two pictures of one size, with weights of a beta distribution.");
+            "op"_a, "p"_a, "alpha"_a, "Blend two pictures of one size, with weights of a beta distribution.")
+        .def_static(
+            "paste",
+            [](uint32_t op, double p, bool mirrored) {
+                using Kind = Composition::Kind;
+                return Composition{mirrored ? Kind::paste_mirrored : Kind::paste, op, p, {}, {}, 1};
+            },
+            "op"_a, "p"_a, "mirrored"_a,
+            "Paste parts of another picture of one size, or of the picture itself, mirrored.");
 
     nb::class_<ImageFrame>(m, "ImageFrame", "An image in memory, of which rows are made.");
 
@@ -150,10 +180,16 @@ void bind_compose(nb::module_& m) {
              "Return which frames n rows are made of, (n, frames) uint8, flat, 1 for those; and a random "
              "word for\n"
              "the choice of each, (n, frames) uint64, flat.")
+        .def_prop_ro(
+            "pasted_pictures", &Composer::pasted_pictures,
+            "Number of pictures of a row on which something is pasted, if all compositions take place.")
         .def("trace", &traced_frames, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
+             "levels"_a = nb::none(), "mirrored"_a = false,
              "Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as "
              "``Program.trace``\n"
-             "does. ``sizes``: (n × frames, 2) int64, height and width in pixels.");
+             "does. ``sizes``: (n × frames, 2) int64, height and width in pixels. ``levels``: up to the "
+             "pictures\n"
+             "behind so many, or behind all. ``mirrored``: of what is pasted mirrored.");
 }
 
 }  // namespace standpipe

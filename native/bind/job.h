@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/moves.h"
 #include "pool/pool.h"
 
 namespace standpipe {
@@ -32,5 +33,8 @@ void attach_frames(SubmittedJob& s, std::vector<std::shared_ptr<ImageFrame>> fra
 // Makes rows of frames. `numbers`: of those of each row.
 void attach_composer(SubmittedJob& s, std::shared_ptr<Composer> composer,
                      std::vector<std::shared_ptr<ImageFrame>> frames, Column<int32_t> numbers);
+
+// Pastes shapes on pictures of the composer. `ends`: of the shapes; `pictures`: of those of each picture.
+void attach_pasted(SubmittedJob& s, Points points, Column<int64_t> ends, Column<int64_t> pictures);
 
 }  // namespace standpipe

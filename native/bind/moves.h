@@ -1,4 +1,4 @@
-// Moves and sizes on their way between NumPy and native code.
+// Moves, sizes and points on their way between NumPy and native code.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 namespace standpipe {
 
 using MoveArray = nb::ndarray<const double, nb::shape<-1, -1, kMoveNumbers>, nb::c_contig, nb::device::cpu>;
+using Points = nb::ndarray<const float, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 using SizeArray = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 inline std::vector<Size> sizes_of(const SizeArray& array) {

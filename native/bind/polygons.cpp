@@ -15,7 +15,6 @@
 namespace standpipe {
 namespace {
 
-using Points = nb::ndarray<const float, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 using ChangedPoints = nb::ndarray<float, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 template <typename Value>
 using Pictures = nb::ndarray<Value, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
@@ -47,14 +46,15 @@ std::span<const int64_t> numbers_of(Column<int64_t> numbers, const Shapes& shape
 
 template <typename Value>
 void drawn(Points points, Column<int64_t> ends, Column<int64_t> pictures, Column<int64_t> values,
-           double ratio, Pictures<Value> out) {
+           Column<int64_t> layers, double ratio, Pictures<Value> out) {
     const Shapes shapes = shapes_of(points, ends);
     const auto of_shapes = numbers_of(pictures, shapes, out.shape(0));
-    if (values.shape(0) != shapes.ends.size() || !(ratio > 0)) throw nb::value_error("values or ratio");
+    if (values.shape(0) != shapes.ends.size() || layers.shape(0) != shapes.ends.size() || !(ratio > 0))
+        throw nb::value_error("values, layers or ratio");
     if (out.shape(1) > INT32_MAX || out.shape(2) > INT32_MAX) throw nb::value_error("out is too large");
     const Masks<Value> masks{{out.data(), out.size()}, out.shape(1), out.shape(2)};
     Released unlocked;
-    draw(shapes, of_shapes, {values.data(), values.shape(0)}, ratio, masks);
+    draw(shapes, of_shapes, {values.data(), values.shape(0)}, {layers.data(), layers.shape(0)}, ratio, masks);
 }
 
 }  // namespace
@@ -106,13 +106,38 @@ void bind_polygons(nb::module_& m) {
     constexpr const char* kDraw =
         "Write zeros, and the value of each shape where the centre of a pixel is in it. Shapes of one "
         "picture come\n"
-        "one after another, and smaller ones are drawn over larger ones. ``ratio``: pixels of the shapes' "
-        "places in\n"
-        "each pixel of ``out``, (pictures, H, W).";
-    m.def("draw_shapes", &drawn<uint8_t>, "points"_a, "ends"_a, "pictures"_a, "values"_a, "ratio"_a,
-          "out"_a.noconvert(), kDraw);
-    m.def("draw_shapes", &drawn<int16_t>, "points"_a, "ends"_a, "pictures"_a, "values"_a, "ratio"_a,
-          "out"_a.noconvert());
+        "one after another. Higher layers are drawn over lower ones, and smaller shapes over larger ones of "
+        "their\n"
+        "layer. ``ratio``: pixels of the shapes' places in each pixel of ``out``, (pictures, H, W).";
+    m.def("draw_shapes", &drawn<uint8_t>, "points"_a, "ends"_a, "pictures"_a, "values"_a, "layers"_a,
+          "ratio"_a, "out"_a.noconvert(), kDraw);
+    m.def("draw_shapes", &drawn<int16_t>, "points"_a, "ends"_a, "pictures"_a, "values"_a, "layers"_a,
+          "ratio"_a, "out"_a.noconvert());
+    m.def(
+        "left_over",
+        [](Points points, Column<int64_t> ends, Column<int64_t> layers, SizeArray sizes) {
+            const Shapes shapes = shapes_of(points, ends);
+            const std::span<const int64_t> of_shapes(layers.data(), layers.shape(0)),
+                sides(sizes.data(), sizes.size());
+            if (of_shapes.size() != shapes.ends.size() || sizes.shape(0) != shapes.ends.size())
+                throw nb::value_error("a layer and a size for each shape");
+            if (!std::ranges::is_sorted(of_shapes)) throw nb::value_error("layers must rise");
+            if (std::ranges::any_of(sides, [](int64_t side) { return side < 0 || side > INT32_MAX; }))
+                throw nb::value_error("a size is outside");
+            std::vector<float> found;
+            {
+                Released unlocked;
+                found = left_over(shapes, of_shapes, sides);
+            }
+            return array_of(found);
+        },
+        "points"_a, "ends"_a, "layers"_a, "sizes"_a,
+        "Return the box around what shapes above leave of each shape's pixels, (n, 4) float32, flat: "
+        "infinite where\n"
+        "they take none, and with left beyond right where they take all. ``layers``: twice the number of the "
+        "shape's\n"
+        "picture, and 1 more for a shape above the others; they rise. ``sizes``: (n, 2) int64, of the "
+        "pictures.");
 }
 
 }  // namespace standpipe

@@ -295,6 +295,11 @@ void bind_job(nb::module_& m) {
              "Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in "
              "``frames``, of\n"
              "each row's, (rows × composer.frames,) int32; -1 for those that aren't used.")
+        .def(
+            "paste", &attach_pasted, "points"_a, "ends"_a, "pictures"_a,
+            "Paste shapes on pictures of the composer. ``points``, (n, 2) float32, in pixels of the pictures "
+            "that\n"
+            "they are taken from; the end of each shape; and the end of each picture's shapes, row by row.")
         .def("pixels", &attach_pixels, "input"_a, "array"_a, "rows"_a, "partial"_a = false,
              "Make an input of the rows from an array, (records, H, W, C) or (records, H, W).\n"
              "``partial``: a row -1 is in another array.")

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "image/polygons.h"
 #include "image/trace.h"
 #include "pixels/operations.h"
 #include "simd/aligned.h"
@@ -66,7 +67,10 @@ Arranged arranged(const Composition& how, Draws& draws, std::span<const Size> si
     for (size_t i = 0; i < sizes.size(); ++i) made.parts[i] = {nullptr, sizes[i], 0, 0};
     made.fill = how.fill;
     const Size size = how.size, own = sizes.front();
-    if (how.kind == Composition::Kind::mix_up) {
+    if (how.pastes()) {
+        made.canvas = own;
+        made.count = 1;
+    } else if (how.kind == Composition::Kind::mix_up) {
         made.canvas = own;
         if (sizes.size() > 1)
             made.share =
@@ -187,8 +191,14 @@ void Composer::draw(const SampleKey& key, std::span<uint8_t> used, std::span<uin
     for (uint64_t& word : words) word = draws.word();
 }
 
+size_t Composer::pasted_pictures() const noexcept {
+    for (size_t level = 0; level < levels_.size(); ++level)
+        if (levels_[level].how.pastes()) return frames() / frames_[level + 1];
+    return 0;
+}
+
 Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key,
-                     std::span<std::vector<Move>> moves) const {
+                     bool mirrored, std::span<std::vector<Move>> moves) const {
     if (level == 0) return sizes[first];
     const Level& at = levels_[level - 1];
     const size_t step = frames_[level - 1];
@@ -196,14 +206,20 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
     Draws draws(own.op(at.how.op));
     const size_t count = draws.uniform() < at.how.p ? at.how.pictures() : 1;
     std::array<Size, 4> parts;
-    for (size_t i = 0; i < count; ++i) parts[i] = trace(level - 1, first + i * step, sizes, key, moves);
+    for (size_t i = 0; i < count; ++i)
+        parts[i] = trace(level - 1, first + i * step, sizes, key, mirrored, moves);
     const Arranged made = arranged(at.how, draws, {parts.data(), count});
     std::vector<Move> later;
     standpipe::trace(*at.after, 0, made.canvas, own, later);
     for (size_t i = 0; i < count; ++i)
         for (size_t frame = first + i * step; frame < first + (i + 1) * step; ++frame) {
             if (level > 1 && moves[frame].empty()) continue;  // not used
-            if (!made.is_plain() && made.share == 0)
+            if (at.how.kind == Composition::Kind::paste_mirrored)
+                moves[frame].push_back(
+                    {{mirrored ? -1.0 : 1.0, 0, mirrored ? made.canvas.width : 0.0, 0, 1, 0, 0, 0, 1},
+                     made.canvas.height,
+                     made.canvas.width});
+            else if (!made.is_plain() && made.share == 0)
                 moves[frame].push_back({{1, 0, static_cast<double>(made.parts[i].left), 0, 1,
                                          static_cast<double>(made.parts[i].top), 0, 0, 1},
                                         made.canvas.height,
@@ -214,9 +230,12 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
     return {format.height, format.width};
 }
 
-void Composer::trace(std::span<const Size> sizes, const SampleKey& key,
+void Composer::trace(std::span<const Size> sizes, const SampleKey& key, size_t levels, bool mirrored,
                      std::span<std::vector<Move>> moves) const {
-    trace(levels_.size(), 0, sizes, key, moves);
+    std::vector<uint8_t> used(frames());
+    mark(levels_.size(), 0, key, used);
+    for (size_t first = 0; first < frames(); first += frames_[levels])
+        if (used[first]) trace(levels, first, sizes, key, mirrored, moves);
 }
 
 // A picture on its way to a row.
@@ -232,6 +251,8 @@ struct Composer::Making {
     SideArena::Part& part;
     ComposeMemory& memory;
     std::span<const ImageFrame* const> frames;
+    const PastedShapes& pasted;
+    size_t row;
     const SampleKey& key;
     const RowPlace& out;
     Outcome outcome{};
@@ -258,6 +279,12 @@ struct Composer::Making {
         ComposeMemory::OfLevel& of_level = memory.levels[level - 1];
         std::vector<uint8_t>& result = of_level.results[number];
         std::span<const PixelStage> stages = split.in_place;
+        if (at.how.pastes()) {
+            const size_t picture = row * composer.pasted_pictures() + first / composer.frames_[level];
+            held[0] = with_pasted(picture, at.how, held[0], held[count - 1],
+                                  split.warps ? of_level.canvas : result);
+            made.parts[0].pixels = held[0].pixels;
+        }
         Held whole = held[0];
         if (split.warps && made.share == 0) {
             whole = warped(stages.front(), own, made, of_level.canvas, result);
@@ -273,6 +300,30 @@ struct Composer::Making {
         }
         if (!stages.empty()) whole = change(stages, own, whole, result);
         return finish(level, own, whole, result);
+    }
+
+    // Returns a picture on which parts of another one of its size are pasted.
+    Held with_pasted(size_t picture, const Composition& how, const Held& own, const Held& other,
+                     std::vector<uint8_t>& to) {
+        if (pasted.pictures.empty()) return own;
+        const auto first = static_cast<size_t>(picture == 0 ? 0 : pasted.pictures[picture - 1]),
+                   last = static_cast<size_t>(pasted.pictures[picture]);
+        if (first == last) return own;
+        refit(to, bytes_of(own.size) + kSlack);
+        std::memcpy(to.data(), own.pixels, bytes_of(own.size));
+        const int64_t width = own.size.width;
+        for (size_t i = first; i < last; ++i)
+            for (const Span& span : pixels_of({pasted.points, pasted.ends}, i, own.size.height, width)) {
+                const uint8_t* from = other.pixels + 3 * (span.row * width + span.begin);
+                uint8_t* row_of = to.data() + 3 * span.row * width;
+                if (how.kind == Composition::Kind::paste)
+                    std::memcpy(row_of + 3 * span.begin, from,
+                                static_cast<size_t>(3 * (span.end - span.begin)));
+                else
+                    for (int64_t x = span.begin; x < span.end; ++x, from += 3)
+                        std::memcpy(row_of + 3 * (width - 1 - x), from, 3);
+            }
+        return {to.data(), own.size, &to};
     }
 
     // Warps a composed picture, of which only the part is put together that is seen.
@@ -339,10 +390,10 @@ struct Composer::Making {
 };
 
 Outcome Composer::make(InputMaker& maker, SideArena::Part& part, ComposeMemory& memory,
-                       std::span<const ImageFrame* const> frames, const SampleKey& key,
-                       const RowPlace& out) const {
+                       std::span<const ImageFrame* const> frames, const PastedShapes& pasted, size_t row,
+                       const SampleKey& key, const RowPlace& out) const {
     memory.levels.resize(std::max(memory.levels.size(), levels_.size()));
-    Making making{*this, maker, part, memory, frames, key, out};
+    Making making{*this, maker, part, memory, frames, pasted, row, key, out};
     making.picture(levels_.size(), 0, 0);
     return std::move(making.outcome);
 }

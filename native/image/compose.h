@@ -37,7 +37,7 @@ class FrameStore : public std::enable_shared_from_this<FrameStore> {
 
 // Puts several pictures together.
 struct Composition {
-    enum class Kind : uint8_t { mosaic, mix_up };
+    enum class Kind : uint8_t { mosaic, mix_up, paste, paste_mirrored };
 
     Kind kind = Kind::mosaic;
     uint32_t op = 0;  // part of the key of its random numbers
@@ -46,7 +46,18 @@ struct Composition {
     Colour fill{};
     double alpha = 1;  // mix_up: both parameters of the beta distribution
 
-    size_t pictures() const noexcept { return kind == Kind::mosaic ? 4 : 2; }
+    size_t pictures() const noexcept {
+        return kind == Kind::mosaic ? 4 : kind == Kind::paste_mirrored ? 1 : 2;
+    }
+    bool pastes() const noexcept { return kind == Kind::paste || kind == Kind::paste_mirrored; }
+};
+
+// The outlines of what is pasted on pictures, in pixels of the pictures that it is taken from: a number of
+// shapes for each picture that a composition makes, in order, row after row.
+struct PastedShapes {
+    std::vector<float> points;
+    std::vector<int64_t> ends;
+    std::vector<int64_t> pictures;  // end of each one's shapes
 };
 
 // Memory for making rows, which stays with its thread.
@@ -79,12 +90,20 @@ class Composer : public std::enable_shared_from_this<Composer> {
     // Sets which frames the row of a key is made of, and a random word for the choice of each.
     void draw(const SampleKey& key, std::span<uint8_t> used, std::span<uint64_t> words) const noexcept;
 
-    // Sets the moves of each frame's pixels to the row, without the pixels; none for frames that aren't used.
-    void trace(std::span<const Size> sizes, const SampleKey& key, std::span<std::vector<Move>> moves) const;
+    // Sets the moves of each frame's pixels to the pictures behind the first `levels` ones, without the
+    // pixels; none for frames that aren't used. `mirrored`: those of what is pasted mirrored.
+    void trace(std::span<const Size> sizes, const SampleKey& key, size_t levels, bool mirrored,
+               std::span<std::vector<Move>> moves) const;
 
-    // Makes a row. Frames that aren't used may be null.
+    size_t levels() const noexcept { return levels_.size(); }
+
+    // Returns the number of pictures of a row on which something is pasted, if all compositions take place.
+    size_t pasted_pictures() const noexcept;
+
+    // Makes row number `row` of a job. Frames that aren't used may be null.
     Outcome make(InputMaker& maker, SideArena::Part& part, ComposeMemory& memory,
-                 std::span<const ImageFrame* const> frames, const SampleKey& key, const RowPlace& out) const;
+                 std::span<const ImageFrame* const> frames, const PastedShapes& pasted, size_t row,
+                 const SampleKey& key, const RowPlace& out) const;
 
     // The bytes of ComposeMemory for frames of at most this size.
     uint64_t memory_bytes(Size most) const noexcept;
@@ -97,7 +116,7 @@ class Composer : public std::enable_shared_from_this<Composer> {
         std::shared_ptr<Program> rest;
     };
 
-    Size trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key,
+    Size trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key, bool mirrored,
                std::span<std::vector<Move>> moves) const;
     void mark(size_t level, size_t first, const SampleKey& key, std::span<uint8_t> used) const noexcept;
 

@@ -109,11 +109,6 @@ void cut_off(std::vector<Place>& ring, double Place::* axis, double side, double
     ring.swap(spare);
 }
 
-// The pixels of a row from `begin` to `end`.
-struct Span {
-    int64_t row, begin, end;
-};
-
 // Finds the pixels whose centres are inside of shapes.
 class Scanner {
   public:
@@ -269,13 +264,55 @@ MovedShapes moved(Shapes shapes, std::span<const int64_t> rows, std::span<const 
     return found;
 }
 
+std::vector<Span> pixels_of(Shapes shapes, size_t i, int64_t height, int64_t width) {
+    std::vector<Span> spans;
+    Scanner(height, width).scan(shape(shapes, i), 1, spans);
+    return spans;
+}
+
+std::vector<float> left_over(Shapes shapes, std::span<const int64_t> layers, std::span<const int64_t> sizes) {
+    constexpr float kFar = std::numeric_limits<float>::infinity();
+    std::vector<float> boxes;
+    std::vector<uint8_t> taken;
+    for (size_t i = 0, stop = 0; i < layers.size(); i = stop) {
+        const int64_t height = sizes[2 * i], width = sizes[2 * i + 1];
+        const auto is_above = [&](size_t at) { return (layers[at] & 1) != 0; };
+        for (stop = i; stop < layers.size() && layers[stop] >> 1 == layers[i] >> 1; ++stop)
+            boxes.insert(boxes.end(), {-kFar, -kFar, kFar, kFar});
+        if (is_above(i) || !is_above(stop - 1)) continue;
+        taken.assign(static_cast<size_t>(height * width), 0);
+        for (size_t at = i; at < stop; ++at)
+            for (const Span& span : is_above(at) ? pixels_of(shapes, at, height, width) : std::vector<Span>())
+                std::fill_n(taken.begin() + span.row * width + span.begin, span.end - span.begin, 1);
+        for (size_t at = i; at < stop && !is_above(at); ++at) {
+            std::array<float, 4> box{kFar, kFar, -kFar, -kFar};
+            bool loses = false;
+            for (const Span& span : pixels_of(shapes, at, height, width)) {
+                const auto row = taken.begin() + span.row * width;
+                const auto begin = row + span.begin, end = row + span.end;
+                loses = loses || std::find(begin, end, 1) != end;
+                const auto first = std::find(begin, end, 0);
+                if (first == end) continue;
+                const auto last =
+                    std::find(std::make_reverse_iterator(end), std::make_reverse_iterator(begin), 0);
+                box = {std::min(box[0], static_cast<float>(first - row)),
+                       std::min(box[1], static_cast<float>(span.row)),
+                       std::max(box[2], static_cast<float>(last.base() - row)),
+                       std::max(box[3], static_cast<float>(span.row + 1))};
+            }
+            if (loses) std::copy(box.begin(), box.end(), boxes.begin() + static_cast<ptrdiff_t>(4 * at));
+        }
+    }
+    return boxes;
+}
+
 template <typename Value>
-void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int64_t> values, double ratio,
-          Masks<Value> out) {
+void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int64_t> values,
+          std::span<const int64_t> layers, double ratio, Masks<Value> out) {
     std::fill(out.values.begin(), out.values.end(), Value{0});
     Scanner scanner(static_cast<int64_t>(out.height), static_cast<int64_t>(out.width));
     struct Drawn {
-        int64_t pixels;
+        int64_t layer, pixels;
         size_t begin, end;  // among the spans
         Value value;
     };
@@ -287,10 +324,11 @@ void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int6
         for (; i < pictures.size() && pictures[i] == picture; ++i) {
             const size_t begin = spans.size();
             const int64_t pixels = scanner.scan(shape(shapes, i), ratio, spans);
-            drawn.push_back({pixels, begin, spans.size(), static_cast<Value>(values[i])});
+            drawn.push_back({layers[i], pixels, begin, spans.size(), static_cast<Value>(values[i])});
         }
-        std::stable_sort(drawn.begin(), drawn.end(),
-                         [](const Drawn& a, const Drawn& b) { return a.pixels > b.pixels; });
+        std::stable_sort(drawn.begin(), drawn.end(), [](const Drawn& a, const Drawn& b) {
+            return a.layer < b.layer || (a.layer == b.layer && a.pixels > b.pixels);
+        });
         Value* const pixels = out.values.data() + static_cast<size_t>(picture) * out.height * out.width;
         for (const Drawn& each : drawn)
             for (size_t span = each.begin; span < each.end; ++span) {
@@ -300,7 +338,9 @@ void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int6
     }
 }
 
-template void draw(Shapes, std::span<const int64_t>, std::span<const int64_t>, double, Masks<uint8_t>);
-template void draw(Shapes, std::span<const int64_t>, std::span<const int64_t>, double, Masks<int16_t>);
+template void draw(Shapes, std::span<const int64_t>, std::span<const int64_t>, std::span<const int64_t>,
+                   double, Masks<uint8_t>);
+template void draw(Shapes, std::span<const int64_t>, std::span<const int64_t>, std::span<const int64_t>,
+                   double, Masks<int16_t>);
 
 }  // namespace standpipe

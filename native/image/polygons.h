@@ -41,6 +41,21 @@ struct MovedShapes {
 MovedShapes moved(Shapes shapes, std::span<const int64_t> rows, std::span<const double> moves,
                   size_t moves_each, bool cut);
 
+// The pixels of a row from `begin` to `end`.
+struct Span {
+    int64_t row, begin, end;
+};
+
+// Returns the pixels whose centres are inside of shape i, in a picture of this size.
+std::vector<Span> pixels_of(Shapes shapes, size_t i, int64_t height, int64_t width);
+
+// Returns left, top, right and bottom of what shapes above leave of each shape's pixels; infinite sides where
+// they take none, and left beyond right where they take all.
+//
+// layers  twice the number of the shape's picture, and 1 more for a shape above the others; they rise
+// sizes   height and width of the shape's picture
+std::vector<float> left_over(Shapes shapes, std::span<const int64_t> layers, std::span<const int64_t> sizes);
+
 // Pictures of masks, one after another.
 template <typename Value>
 struct Masks {
@@ -49,10 +64,10 @@ struct Masks {
 };
 
 // Writes zeros, and values[i] to picture pictures[i] where the centre of a pixel is inside of shape i. Shapes
-// of one picture come one after another; a smaller one is drawn over a larger one. `ratio`: pixels of a
-// shape's places in each pixel of a picture.
+// of one picture come one after another; a smaller one is drawn over a larger one of its layer, and higher
+// layers are drawn over lower ones. `ratio`: pixels of a shape's places in each pixel of a picture.
 template <typename Value>
-void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int64_t> values, double ratio,
-          Masks<Value> out);
+void draw(Shapes shapes, std::span<const int64_t> pictures, std::span<const int64_t> values,
+          std::span<const int64_t> layers, double ratio, Masks<Value> out);
 
 }  // namespace standpipe

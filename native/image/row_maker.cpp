@@ -89,10 +89,10 @@ Outcome RowMaker::make(const Program& program, size_t input, const InputData& da
 }
 
 Outcome RowMaker::compose(const Composer& composer, std::span<const ImageFrame* const> frames,
-                          const Row& row) {
+                          const PastedShapes& pasted, size_t number, const Row& row) {
     const HeartbeatScope scope(words_);
     const PartScope of_row{part_};
-    return composer.make(inputs_, part_, composed_, frames, row.key, row.place);
+    return composer.make(inputs_, part_, composed_, frames, pasted, number, row.key, row.place);
 }
 
 std::string RowMaker::reserve(const Program& program, size_t input, Size size, const Row& row,

@@ -75,7 +75,8 @@ class RowMaker {
                  Fallback* pillow = nullptr);
 
     // Makes a row of several frames. It isn't counted, since its frames were.
-    Outcome compose(const Composer& composer, std::span<const ImageFrame* const> frames, const Row& row);
+    Outcome compose(const Composer& composer, std::span<const ImageFrame* const> frames,
+                    const PastedShapes& pasted, size_t number, const Row& row);
 
     // Makes a row of each of some encoded samples, with one input. Returns an error message for each, "" if
     // it was made. `number(i)`: of a row, for the heartbeat, which says when each begins.

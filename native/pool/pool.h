@@ -117,6 +117,7 @@ struct Job {
     std::shared_ptr<const Composer> composer;  // rows are made of `frames`; null: frames are made, or none
     std::vector<std::shared_ptr<ImageFrame>> frames;
     std::vector<int32_t> frames_of_rows;  // numbers in `frames`, as many for each row; -1: it isn't used
+    PastedShapes pasted;                  // on pictures of the composer
     int rows = 0;
     uint64_t epoch_key = 0;
     std::vector<uint64_t> positions;  // of the rows in the epoch's global order

@@ -265,7 +265,8 @@ Outcome Pool::State::make_composed(RowMaker& maker, const Job& job, int row) {
         const int32_t number = job.frames_of_rows[static_cast<size_t>(row) * each + i];
         if (number >= 0) frames[i] = job.frames[static_cast<size_t>(number)].get();
     }
-    return maker.compose(*job.composer, frames, {job.key(row), job.place(row)});
+    return maker.compose(*job.composer, frames, job.pasted, static_cast<size_t>(row),
+                         {job.key(row), job.place(row)});
 }
 
 // False when the pool is closed.

@@ -133,6 +133,7 @@ from standpipe.transform.pixels.color import (
     RandomSolarize as RandomSolarize,
 )
 from standpipe.transform.pixels.compositions import (
+    CopyPaste as CopyPaste,
     MixUpInstances as MixUpInstances,
     Mosaic as Mosaic,
     Recent as Recent,

@@ -627,6 +627,12 @@ class Composition:
     def mix_up(op: int, p: float, alpha: float) -> Composition:
         """Blend two pictures of one size, with weights of a beta distribution."""
 
+    @staticmethod
+    def paste(op: int, p: float, mirrored: bool) -> Composition:
+        """
+        Paste parts of another picture of one size, or of the picture itself, mirrored.
+        """
+
 class ImageFrame:
     """An image in memory, of which rows are made."""
 
@@ -677,6 +683,12 @@ class Composer:
         the choice of each, (n, frames) uint64, flat.
         """
 
+    @property
+    def pasted_pictures(self) -> int:
+        """
+        Number of pictures of a row on which something is pasted, if all compositions take place.
+        """
+
     def trace(
         self,
         sizes: Annotated[
@@ -690,10 +702,13 @@ class Composer:
         attempts: Annotated[
             NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)
         ],
+        levels: int | None = None,
+        mirrored: bool = False,
     ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
         """
         Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as ``Program.trace``
-        does. ``sizes``: (n × frames, 2) int64, height and width in pixels.
+        does. ``sizes``: (n × frames, 2) int64, height and width in pixels. ``levels``: up to the pictures
+        behind so many, or behind all. ``mirrored``: of what is pasted mirrored.
         """
 
 def move_boxes(
@@ -1155,6 +1170,21 @@ class Job:
         each row's, (rows × composer.frames,) int32; -1 for those that aren't used.
         """
 
+    def paste(
+        self,
+        points: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)
+        ],
+        ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        pictures: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> None:
+        """
+        Paste shapes on pictures of the composer. ``points``, (n, 2) float32, in pixels of the pictures that
+        they are taken from; the end of each shape; and the end of each picture's shapes, row by row.
+        """
+
     def pixels(
         self,
         input: int,
@@ -1346,13 +1376,14 @@ def draw_shapes(
     ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     pictures: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    layers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     ratio: float,
     out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order="C", device="cpu")],
 ) -> None:
     """
     Write zeros, and the value of each shape where the centre of a pixel is in it. Shapes of one picture come
-    one after another, and smaller ones are drawn over larger ones. ``ratio``: pixels of the shapes' places in
-    each pixel of ``out``, (pictures, H, W).
+    one after another. Higher layers are drawn over lower ones, and smaller shapes over larger ones of their
+    layer. ``ratio``: pixels of the shapes' places in each pixel of ``out``, (pictures, H, W).
     """
 
 @overload
@@ -1361,9 +1392,21 @@ def draw_shapes(
     ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     pictures: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    layers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     ratio: float,
     out: Annotated[NDArray[numpy.int16], dict(shape=(None, None, None), order="C", device="cpu")],
 ) -> None: ...
+def left_over(
+    points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    layers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+    """
+    Return the box around what shapes above leave of each shape's pixels, (n, 4) float32, flat: infinite where
+    they take none, and with left beyond right where they take all. ``layers``: twice the number of the shape's
+    picture, and 1 more for a shape above the others; they rise. ``sizes``: (n, 2) int64, of the pictures.
+    """
 
 ANY_SCANS: int = 16
 

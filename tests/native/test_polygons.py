@@ -28,12 +28,20 @@ def shape(*rings: Any) -> RaggedRows:
     return RaggedRows(values, np.array([len(values)]))
 
 
-def drawn(shapes: RaggedRows, size: tuple[int, int] = (10, 10), ratio: float = 1) -> UInt8Array:
+def drawn(
+    shapes: RaggedRows, size: tuple[int, int] = (10, 10), ratio: float = 1, layers: Any = 0
+) -> UInt8Array:
     """Return one picture of shapes with the numbers 1, 2, …"""
     out = np.full((1, *size), 77, np.uint8)
     numbers = np.arange(len(shapes.ends))
     _native.draw_shapes(
-        np.asarray(shapes.values, np.float32), shapes.ends, 0 * numbers, numbers + 1, ratio, out
+        np.asarray(shapes.values, np.float32),
+        shapes.ends,
+        0 * numbers,
+        numbers + 1,
+        0 * numbers + layers,
+        ratio,
+        out,
     )
     return out[0]
 
@@ -197,8 +205,44 @@ def test_wrong_numbers_are_refused() -> None:
     one, out, zero = shape(SQUARE), np.zeros((1, 4, 4), np.uint8), np.array([0])
     points = np.asarray(one.values, np.float32)
     with pytest.raises(ValueError, match="inside points"):
-        _native.draw_shapes(points, one.ends + 1, zero, zero, 1, out)
+        _native.draw_shapes(points, one.ends + 1, zero, zero, zero, 1, out)
     with pytest.raises(IndexError, match="picture"):
-        _native.draw_shapes(points, one.ends, zero + 1, zero, 1, out)
+        _native.draw_shapes(points, one.ends, zero + 1, zero, zero, 1, out)
     with pytest.raises(IndexError, match="row"):
         _native.move_shapes(points, one.ends, zero - 1, moves(np.eye(3)), True)
+    with pytest.raises(ValueError, match="each shape"):
+        _native.left_over(points, one.ends, zero, np.zeros((2, 2), np.int64))
+    with pytest.raises(ValueError, match="rise"):
+        _native.left_over(points, np.array([0, 5]), np.array([1, 0]), np.zeros((2, 2), np.int64))
+
+
+def test_higher_layers_are_drawn_over_lower_ones_and_take_their_pixels() -> None:
+    large, small = rectangle(0, 0, 8, 8), rectangle(2, 1, 6, 4)
+    both = RaggedRows(np.concatenate([small, large]), np.array([len(small), len(small) + len(large)]))
+    assert (drawn(both)[1:4, 2:6] == 1).all()
+    assert (drawn(both, layers=[0, 1])[:8, :8] == 2).all()
+
+    def left(*rectangles: Any, layers: Any) -> list[Any]:
+        values = np.concatenate(rectangles)
+        sizes = np.full((len(rectangles), 2), 10)
+        found = _native.left_over(
+            values, len(values) // len(rectangles) * np.arange(1, len(rectangles) + 1), layers, sizes
+        )
+        return np.asarray(found).reshape(-1, 4).tolist()
+
+    whole = [-np.inf, -np.inf, np.inf, np.inf]
+    below, beside = rectangle(1, 1, 5, 6), rectangle(7, 7, 9, 9)
+    assert left(below, beside, rectangle(0, 0, 3, 9), layers=np.array([4, 4, 5])) == [
+        [3, 1, 5, 6],
+        whole,
+        whole,
+    ]
+    assert left(below, rectangle(2, 2, 4, 4), layers=np.array([0, 1])) == [[1, 1, 5, 6], whole]
+    assert left(below, rectangle(0, 0, 10, 10), layers=np.array([0, 1]))[0][0] == np.inf
+    assert left(below, rectangle(0, 0, 10, 10), layers=np.array([0, 3])) == [whole, whole]
+
+
+def rectangle(left: float, top: float, right: float, bottom: float) -> Any:
+    """Return the points of one shape."""
+    ring = [(left, top), (right, top), (right, bottom), (left, bottom), (np.nan, np.nan)]
+    return np.array(ring, np.float32)

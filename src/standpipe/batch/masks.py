@@ -12,6 +12,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.batch.collate import Region, Shape
 from standpipe.contracts import RaggedRows
+from standpipe.contracts.source import places_in_ranges
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Int64Array, shape_text
 from standpipe.units import is_count
@@ -123,12 +124,15 @@ class DrawnMasks:
     length  the number of each row's instances, with padding; None: rows are one after another
     shapes  the instances' shapes in pixels of the rows' images
     ends    end of each row's instances
+    layers  twice the number of each instance's picture, and 1 more for those that are pasted on it, ascending; None
+            if nothing is pasted
     """
 
     fields: MaskFields
     length: int | None
     shapes: RaggedRows
     ends: Int64Array
+    layers: Int64Array | None = None
 
     def shape(self, sides: Shape) -> Shape:
         """Return the shape of the masks. ``sides``: height and width of the rows' images."""
@@ -145,16 +149,25 @@ class DrawnMasks:
         form, counts, shapes = self.fields.form, np.diff(self.ends, prepend=0), self.shapes
         rows = np.repeat(np.arange(len(counts)), counts)
         numbers = np.arange(len(rows)) - np.repeat(self.ends - counts, counts)
+        layers = np.zeros_like(rows) if self.layers is None else self.layers
         if self.length is not None and (numbers >= self.length).any():
             kept = np.flatnonzero(numbers < self.length)
-            shapes, rows, numbers = shapes.take(kept), rows[kept], numbers[kept]
+            shapes, rows, numbers, layers = shapes.take(kept), rows[kept], numbers[kept], layers[kept]
         pictures, values = rows, numbers + 1
         if form.masks == "dense":
             pictures = np.arange(len(rows)) if self.length is None else rows * self.length + numbers
-            values = np.ones_like(rows)
+            # What is pasted on an instance's picture follows it, and takes pixels away.
+            stops = np.searchsorted(layers, layers | 1, "right")
+            firsts = np.where(layers & 1, stops, np.searchsorted(layers, layers | 1))
+            above, ends = places_in_ranges(firsts, stops)
+            places = ends - (stops - firsts)
+            shapes = shapes.take(np.insert(above, places, np.arange(len(rows))))
+            pictures = np.repeat(pictures, stops - firsts + 1)
+            values = np.insert(np.zeros(len(above), np.int64), places, 1)
+            layers = 1 - values
         pixels: Any = out.reshape(-1, *out.shape[-2:])
         points = np.ascontiguousarray(shapes.values, np.float32)
-        _native.draw_shapes(points, shapes.ends, pictures, values, form.mask_ratio, pixels)
+        _native.draw_shapes(points, shapes.ends, pictures, values, layers & 1, form.mask_ratio, pixels)
 
     def by_row(self, sizes: Int64Array) -> list[AnyArray]:
         """Return the masks of each row. ``sizes``: (rows, 2) heights and widths of the rows' images."""
@@ -162,7 +175,8 @@ class DrawnMasks:
         begins = np.concatenate([[0], self.ends[:-1]])
         for begin, end, size in zip(begins.tolist(), self.ends.tolist(), sizes.tolist(), strict=True):
             shapes = self.shapes.take(np.arange(begin, end))
-            row = replace(self, shapes=shapes, ends=np.array([end - begin]))
+            layers = None if self.layers is None else self.layers[begin:end]
+            row = replace(self, shapes=shapes, ends=np.array([end - begin]), layers=layers)
             masks = np.empty(row.shape(tuple(size)), self.fields.dtype)
             row.draw(masks)
             is_flat = self.fields.form.masks == "dense" and self.length is None

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.contracts import RaggedRows
-from standpipe.engine.moves import Traced, Tracer
+from standpipe.engine.moves import Moves, Traced, Tracer
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.native.workers import NativeWorkers
+from standpipe.engine.pasting import Pasting
 from standpipe.engine.queue import Filling, FramesOfOthers, RunParts
 from standpipe.engine.replace import BatchRecords, substitute_of
 from standpipe.engine.rows import located
@@ -104,22 +105,39 @@ class Composing:
         done = _joined([_traced(records).moves[image][row] for records, row in chosen])
         sizes = np.zeros((rows * each, 2), np.int64)
         sizes[used.ravel()] = done[:, -1, 9:11]
-        seeds = self._plan.pipeline.seed, at.epoch, np.asarray(assignment.positions, np.uint64)
-        moved = composer.trace(sizes, *seeds, np.zeros(rows, np.uint64)).reshape(rows * each, -1, 12)
-        instances, shapes = _instances(chosen)
-        filling.others.traced = Traced(
+        seed, positions = self._plan.pipeline.seed, np.asarray(assignment.positions, np.uint64)
+
+        def moved(levels: int | None = None, mirrored: bool = False) -> Moves:
+            found = composer.trace(
+                sizes, seed, at.epoch, positions, np.zeros(rows, np.uint64), levels, mirrored
+            )
+            return found.reshape(rows, each, found.size // (12 * rows * each), 12)
+
+        places, after = np.full((rows, each), -1, np.int32), moved()
+        places[used] = np.arange(len(chosen))
+        images, pasting = places, Pasting.of(composed, composer)
+        if pasting is not None:
+            images, after = pasting.arranged(places), pasting.arranged(after, moved(mirrored=True))
+        there = images >= 0
+        instances, shapes = _instances([chosen[number] for number in images[there]])
+        traced = Traced(
             _traced(filling.batch_records).sizes,
-            {composed.last.image.field: np.concatenate([done, moved[used.ravel()]], axis=1)},
+            {composed.last.image.field: np.concatenate([done[images[there]], after[there]], axis=1)},
             instances,
             np.zeros((rows, 0), np.int32),
             None,
             shapes,
-            np.append(0, used.sum(axis=1).cumsum()),
+            np.append(0, there.sum(axis=1).cumsum()),
         )
-        frames = [records.assignment.frames[row] for records, row in chosen]
-        places = np.full(rows * each, -1, np.int32)
-        places[used.ravel()] = np.arange(len(frames))
-        self._workers.compose(cast("NativeJob", filling.job), assignment, self._ring, frames, places)
+        frames, pasted = [records.assignment.frames[row] for records, row in chosen], None
+        if pasting is not None:
+            before = pasting.arranged(moved(pasting.level))[there]
+            before = np.concatenate([done[images[there]], before], axis=1)
+            traced, pasted = pasting.pasted(traced, there, before, (seed, at.epoch, assignment.positions))
+        filling.others.traced = traced
+        self._workers.compose(
+            cast("NativeJob", filling.job), assignment, self._ring, frames, places.ravel(), pasted
+        )
 
     def _composed(self, at: Cursor) -> ComposedKernel:
         composed = self._plan.samples_at(at).composed

@@ -17,7 +17,7 @@ from standpipe.engine.workers import Assignment, Failure
 from standpipe.source.targets import BOXES, KEYPOINTS
 from standpipe.spec import MASKS, SIZE, AnyArray, Int64Array, UInt8Array
 from standpipe.transform.instances import mirrored, moved_boxes, moved_points, to_stored, whole_areas
-from standpipe.transform.shapes import moved_shapes
+from standpipe.transform.shapes import left_over, moved_shapes
 
 if TYPE_CHECKING:
     from standpipe.engine.moves import Moves, Traced
@@ -41,10 +41,12 @@ class Moved:
 
     columns  their values by name
     shapes   their shapes; None without any
+    layers   that of each, as in ``Traced``; None if nothing is pasted
     """
 
     columns: Mapping[str, RaggedRows]
     shapes: RaggedRows | None
+    layers: Int64Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def put_instances(plan: Plan, assignment: Assignment, slot: UInt8Array, pictures
         if form.masks is None or each.shapes is None:
             continue
         name, sizes = form.prefixes[image] + MASKS, traced.of_rows(image)[:, -1, 9:11].astype(np.int64)
-        masks = DrawnMasks(form.masks, form.length, each.shapes, each.columns[BOXES].ends)
+        masks = DrawnMasks(form.masks, form.length, each.shapes, each.columns[BOXES].ends, each.layers)
         if name in form.listed:
             lists[name] = masks.by_row(sizes)
         else:
@@ -125,6 +127,9 @@ def moved_instances(
         inside = np.asarray(np.all(boxes[:, 2:] > boxes[:, :2], axis=1))
         shapes, hulls = moved_shapes(shapes.where(inside), rows, moves)
         boxes = hulls if how.boxes_from_shapes else boxes
+    layers = None if traced.layers is None else traced.layers[rows]
+    if layers is not None and shapes is not None:
+        boxes = left_over(boxes, shapes, layers, moves[rows, -1, 9:11].astype(np.int64))
     values[BOXES] = boxes
     if KEYPOINTS in values:
         points = moved_points(values[KEYPOINTS], rows, moves)
@@ -139,10 +144,11 @@ def moved_instances(
         kept = drops.keeps(boxes, whole)
         values = {name: each[kept] for name, each in values.items()}
         shapes = None if shapes is None else shapes.take(np.flatnonzero(kept))
+        layers = None if layers is None else layers[kept]
         ends = np.cumsum(np.bincount(rows[kept], minlength=len(counts)))
     if traced.parts is not None:
         ends = ends[traced.parts[1:] - 1]
-    return Moved({name: RaggedRows(each, ends) for name, each in values.items()}, shapes)
+    return Moved({name: RaggedRows(each, ends) for name, each in values.items()}, shapes, layers)
 
 
 def _sides_swapped(

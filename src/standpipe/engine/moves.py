@@ -43,6 +43,8 @@ class Traced:
     shapes     the instances' shapes; None without any
     parts      (n + 1,) int64: where the images of each row begin among those of all rows, of which ``moves``,
                ``instances`` and ``shapes`` are; None if each row has one image
+    layers     twice the number of the picture that each image becomes a part of, and 1 more if its instances are pasted
+               on it, (images,) int64, ascending; None if nothing is pasted
     """
 
     sizes: Int64Array
@@ -52,6 +54,7 @@ class Traced:
     boxes: RaggedRows | None
     shapes: RaggedRows | None = None
     parts: Int64Array | None = None
+    layers: Int64Array | None = None
 
     def of_rows(self, image: str) -> Moves:
         """Return the moves of each row's own image, (n, moves, 12)."""

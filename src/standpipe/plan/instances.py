@@ -90,6 +90,11 @@ def instance_fields(
             "batch(masks=…, mask_ratio=…, boxes_from='shape') needs instances with masks, and this source has none: "
             "give a source masks=True, such as Coco, or leave them out"
         )
+    if samples.composed is not None and samples.composed.paste is not None and not _has_masks(source):
+        raise PlanError(
+            "CopyPaste needs objects with masks, and this source has none: give a source masks=True, such as Coco, or "
+            "leave it out"
+        )
     if samples.instances is None:
         if how is not None:
             raise PlanError(f"batch(instances={how!r}): this source has no instances. Leave it out")
@@ -128,7 +133,7 @@ def instance_fields(
 
 def _most_instances(source: HasInstances, samples: SamplePlan) -> int:
     """Return the most instances of a row."""
-    images = 1 if samples.composed is None else 1 + len(samples.composed.partners)
+    images = 1 if samples.composed is None else samples.composed.images
     return images * source.most_instances
 
 

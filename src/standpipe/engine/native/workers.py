@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import Records
+from standpipe.contracts import RaggedRows, Records
 from standpipe.engine.cache import CacheMaintainer, store_counters
 from standpipe.engine.native.jobs import NativeJob
 from standpipe.engine.python.value_checks import Checks
@@ -177,10 +177,12 @@ class NativeWorkers(Workers):
         ring: _native.SlotRing,
         frames: list[_native.ImageFrame],
         numbers: Int32Array,
+        pasted: tuple[RaggedRows, Int64Array] | None = None,
     ) -> None:
         """Make the rows of several images, before all queued jobs, once these images are made.
 
         numbers  of the images in ``frames``, of each row; -1: it isn't used
+        pasted   the shapes that are pasted, and the end of those of each picture; None without any
         """
         plan, at = self._plan, assignment.at
         programs, kernel = self._programs[plan.segment(at)], plan.samples_at(at).kernel
@@ -196,6 +198,9 @@ class NativeWorkers(Workers):
             epoch=at.epoch,
         )
         job.native.compose(programs.composer, frames, numbers)
+        if pasted is not None:
+            shapes, ends = pasted
+            job.native.paste(np.ascontiguousarray(shapes.values, np.float32), shapes.ends, ends)
         job.records, job.rows = assignment.records, np.arange(len(assignment.positions))
         self.submit(job, first=True)
 

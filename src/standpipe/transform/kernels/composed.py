@@ -14,7 +14,7 @@ from standpipe.transform.image import ImageTransform, Size, ValueTransform
 from standpipe.transform.kernels.fuse import fuse
 from standpipe.transform.kernels.heads import ANY_CANVAS, Input, NativeKernel
 from standpipe.transform.kernels.stages import with_ops
-from standpipe.transform.pixels.compositions import ComposingTransform, Partners, Recent
+from standpipe.transform.pixels.compositions import ComposingTransform, CopyPaste, Partners, Recent
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,19 @@ class ComposedKernel:
         for level in self.levels:
             found += (level.composition.partners, *found) * (level.composition.pictures - 1)
         return found
+
+    @property
+    def paste(self) -> tuple[int, CopyPaste] | None:
+        """The composition that pastes objects, and the number of levels in front of it; None without one."""
+        compositions = [level.composition for level in self.levels]
+        found = ((place, each) for place, each in enumerate(compositions) if isinstance(each, CopyPaste))
+        return next(found, None)
+
+    @property
+    def images(self) -> int:
+        """The most images whose instances a row has. What is pasted mirrored is of one more for each."""
+        mirrors = self.paste is not None and self.paste[1].mode == "flip"
+        return (1 + len(self.partners)) * (2 if mirrors else 1)
 
     @property
     def window(self) -> int:
@@ -148,6 +161,8 @@ def composed_kernel(transforms: Sequence[Transform], source_px: Size | None, giv
     frames = NativeKernel((replace(frames.image, varies=True),))
     numbered = list(with_ops(transforms, ()))
     levels = []
+    if sum(isinstance(each, CopyPaste) for each in transforms) > 1:
+        raise PlanError("CopyPaste can't be used twice: leave one out")
     for place, stop in zip(places, [*places[1:], len(transforms)], strict=True):
         composition, op = numbered[place]
         assert isinstance(composition, ComposingTransform)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import set_plain
+from standpipe.spec import Float32Array, Int64Array, set_plain
 from standpipe.transform.image import MOST_PX, AtRandom, ImageTransform, Size, is_number
 from standpipe.transform.kinds import IMAGE, MOVED, FieldKind
 from standpipe.transform.pixels.geometry import side_pair
@@ -15,6 +17,7 @@ from standpipe.transform.pixels.window import Colour, colour_of
 from standpipe.units import is_count
 
 MOST_ROWS = 1 << 16  # of a window
+MOST_COVERED = 0.3  # of an object's box, by the box of another one that can be pasted
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +48,16 @@ Partners = Recent | Literal["any", "batch"]
 
 
 class ComposingTransform(AtRandom):
-    """The base class of transforms that put several images together.
-
-    pictures  their number
-    """
+    """The base class of transforms that put several images together."""
 
     __slots__ = ()
     moved: ClassVar[tuple[str, ...]] = MOVED
-    pictures: ClassVar[int]
     partners: Partners
+
+    @property
+    def pictures(self) -> int:
+        """The number of images that are put together."""
+        raise NotImplementedError
 
     @property
     def is_random(self) -> bool:
@@ -114,7 +118,6 @@ class Mosaic(ComposingTransform):
     """
 
     draw_kind: ClassVar[int] = 57
-    pictures: ClassVar[int] = 4
 
     size: int | tuple[int, int]
     p: float = 1.0
@@ -127,6 +130,11 @@ class Mosaic(ComposingTransform):
         if any(side > MOST_PX // 2 for side in self._side):
             self.refuse("size", f"at most {MOST_PX // 2} pixels")
         colour_of("Mosaic", self.fill)
+
+    @property
+    def pictures(self) -> int:
+        """The number of images that are put together."""
+        return 4
 
     @property
     def _side(self) -> Size:
@@ -175,7 +183,6 @@ class MixUpInstances(ComposingTransform):
     """
 
     draw_kind: ClassVar[int] = 58
-    pictures: ClassVar[int] = 2
 
     p: float = 1.0
     alpha: float = 32.0
@@ -187,6 +194,96 @@ class MixUpInstances(ComposingTransform):
         if not is_number(self.alpha) or not self.alpha > 0:
             self.refuse("alpha", "a number above 0")
 
+    @property
+    def pictures(self) -> int:
+        """The number of images that are put together."""
+        return 2
+
     def composition(self, op: int) -> _native.Composition:
         """Return the native form."""
         return _native.Composition.mix_up(op, self.p, self.alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPaste(ComposingTransform):
+    """Paste objects of a partner's image on an image, where they are, with their masks and all values.
+
+    Outlines are those of the objects' masks, with hard edges. An object below loses what is covered of its mask,
+    and its box shrinks to what is left; one that is wholly covered gets an empty box, which ``SanitizeBoundingBoxes``
+    drops. Pasted objects come behind the sample's own.
+
+    ``"simple"`` is ``SimpleCopyPaste`` of torchvision's references: of the partner's n objects, n are drawn with
+    replacement, so 63% of them are pasted on average. The references also widen what is covered by two pixels.
+
+    ``"flip"`` is the YOLO family's: the partner is the image itself, mirrored. Of the objects whose mirrored box covers
+    less than 30% of each box of the image, ``share`` are pasted, those first that cover least. The family's masks of
+    objects below stay whole. Its place is behind ``Mosaic``, and before ``RandomAffine``.
+
+    Parameters
+    ----------
+    p : float, default 1.0
+        Probability of the change.
+    mode : {"simple", "flip"}, default "simple"
+        Which objects are pasted.
+    share : float, default 0.5
+        With ``"flip"``: the part of the objects that can be pasted, from 0 to 1.
+    partners : Recent, "batch" or "any", default "batch"
+        With ``"simple"``: where the other image is from, as for ``Mosaic``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``: for invalid parameters; for a source without masks; if images differ in size; for a second
+        ``CopyPaste``; and as for ``Mosaic``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.Coco("photos", "boxes.json"))
+    >>> pasted = photos.map(sp.Resize((32, 32)), sp.CopyPaste(), sp.SanitizeBoundingBoxes())
+    """
+
+    draw_kind: ClassVar[int] = 59
+
+    p: float = 1.0
+    mode: Literal["simple", "flip"] = "simple"
+    share: float = 0.5
+    partners: Partners = "batch"
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for invalid parameters."""
+        ComposingTransform.check(self)
+        if self.mode not in ("simple", "flip"):
+            self.refuse("mode", "'simple' or 'flip'")
+        if not is_number(self.share) or not 0 <= self.share <= 1:
+            self.refuse("share", "a number from 0 to 1")
+
+    @property
+    def pictures(self) -> int:
+        """The number of images that are put together."""
+        return 1 if self.mode == "flip" else 2
+
+    def composition(self, op: int) -> _native.Composition:
+        """Return the native form."""
+        return _native.Composition.paste(op, self.p, self.mode == "flip")
+
+    def chosen(
+        self, rng: np.random.Generator, own: Float32Array, others: Float32Array, width_px: float
+    ) -> Int64Array:
+        """Return the numbers of the objects that are pasted.
+
+        own       (n, 4) boxes of the image
+        others    (m, 4) boxes of the partner's objects before they are mirrored; m > 0
+        width_px  the image's width
+        """
+        if self.mode == "simple":
+            return np.unique(rng.integers(0, len(others), len(others)))
+        if rng.random() >= self.p:
+            return np.zeros(0, np.int64)
+        moved = np.stack(
+            [width_px - others[:, 2], others[:, 1], width_px - others[:, 0], others[:, 3]], axis=1
+        )
+        common = np.minimum(moved[:, None, 2:], own[:, 2:]) - np.maximum(moved[:, None, :2], own[:, :2])
+        areas = (own[:, 2:] - own[:, :2]).prod(axis=1)
+        covered = (common.clip(0).prod(axis=2) / areas).max(axis=1, initial=0)
+        order = np.argsort(covered, kind="stable")[: (covered < MOST_COVERED).sum()]
+        return np.asarray(order[: round(self.share * len(order))])
