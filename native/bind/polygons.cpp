@@ -114,7 +114,7 @@ void bind_polygons(nb::module_& m) {
     m.def("draw_shapes", &drawn<int16_t>, "points"_a, "ends"_a, "pictures"_a, "values"_a, "layers"_a,
           "ratio"_a, "out"_a.noconvert());
     m.def(
-        "left_over",
+        "left_of_shapes",
         [](Points points, Column<int64_t> ends, Column<int64_t> layers, SizeArray sizes) {
             const Shapes shapes = shapes_of(points, ends);
             const std::span<const int64_t> of_shapes(layers.data(), layers.shape(0)),

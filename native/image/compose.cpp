@@ -129,32 +129,6 @@ void blend(const uint8_t* __restrict first, const uint8_t* __restrict second, in
 
 }  // namespace
 
-std::shared_ptr<ImageFrame> FrameStore::take(Size size) {
-    std::unique_ptr<ImageFrame> frame;
-    {
-        std::scoped_lock lock(mutex_);
-        if (!free_.empty()) {
-            frame = std::move(free_.back());
-            free_.pop_back();
-        }
-    }
-    if (!frame) frame = std::make_unique<ImageFrame>();
-    frame->size = size;
-    const size_t bytes = bytes_of(size) + kSlack;
-    if (frame->capacity < bytes) {
-        bytes_ -= frame->capacity;
-        frame->capacity = 0;
-        frame->pixels = std::make_unique_for_overwrite<uint8_t[]>(std::max(bytes, usual_bytes_));
-        frame->capacity = std::max(bytes, usual_bytes_);
-        bytes_ += frame->capacity;
-    }
-    return {frame.release(), [store = shared_from_this()](ImageFrame* done) {
-                std::unique_ptr<ImageFrame> own(done);
-                std::scoped_lock lock(store->mutex_);
-                store->free_.push_back(std::move(own));
-            }};
-}
-
 Composer::Composer(std::vector<Level> levels) : levels_(std::move(levels)), frames_{1} {
     for (const Level& level : levels_) {
         frames_.push_back(frames_.back() * level.how.pictures());

@@ -1396,7 +1396,7 @@ def draw_shapes(
     ratio: float,
     out: Annotated[NDArray[numpy.int16], dict(shape=(None, None, None), order="C", device="cpu")],
 ) -> None: ...
-def left_over(
+def left_of_shapes(
     points: Annotated[NDArray[numpy.float32], dict(shape=(None, 2), order="C", device="cpu", writable=False)],
     ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     layers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],

@@ -211,9 +211,9 @@ def test_wrong_numbers_are_refused() -> None:
     with pytest.raises(IndexError, match="row"):
         _native.move_shapes(points, one.ends, zero - 1, moves(np.eye(3)), True)
     with pytest.raises(ValueError, match="each shape"):
-        _native.left_over(points, one.ends, zero, np.zeros((2, 2), np.int64))
+        _native.left_of_shapes(points, one.ends, zero, np.zeros((2, 2), np.int64))
     with pytest.raises(ValueError, match="rise"):
-        _native.left_over(points, np.array([0, 5]), np.array([1, 0]), np.zeros((2, 2), np.int64))
+        _native.left_of_shapes(points, np.array([0, 5]), np.array([1, 0]), np.zeros((2, 2), np.int64))
 
 
 def test_higher_layers_are_drawn_over_lower_ones_and_take_their_pixels() -> None:
@@ -225,7 +225,7 @@ def test_higher_layers_are_drawn_over_lower_ones_and_take_their_pixels() -> None
     def left(*rectangles: Any, layers: Any) -> list[Any]:
         values = np.concatenate(rectangles)
         sizes = np.full((len(rectangles), 2), 10)
-        found = _native.left_over(
+        found = _native.left_of_shapes(
             values, len(values) // len(rectangles) * np.arange(1, len(rectangles) + 1), layers, sizes
         )
         return np.asarray(found).reshape(-1, 4).tolist()

@@ -36,7 +36,7 @@ def left_over(boxes: Float32Array, shapes: RaggedRows, layers: Int64Array, sizes
     sizes   (n, 2) height and width of each shape's picture
     """
     points = np.ascontiguousarray(shapes.values, np.float32)
-    left = _native.left_over(points, shapes.ends, layers, sizes).reshape(-1, 4)
+    left = _native.left_of_shapes(points, shapes.ends, layers, sizes).reshape(-1, 4)
     first, last = np.maximum(boxes[:, :2], left[:, :2]), np.minimum(boxes[:, 2:], left[:, 2:])
     found = np.concatenate([first, last], axis=1)
     found[(last <= first).any(axis=1)] = 0
