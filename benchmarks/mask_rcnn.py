@@ -207,7 +207,7 @@ def pasted(image: Any, target: Any, other: Any, others: Any) -> Any:
         return image, target
     chosen = torch.unique(torch.randint(0, count, (count,)))
     above = others["masks"][chosen]
-    hidden = gaussian_blur(above.any(0, keepdim=True), [5, 5], [2.0])  # of booleans: wider by two pixels
+    hidden = gaussian_blur(above.sum(0, keepdim=True) > 0, [5, 5], [2.0])  # of booleans: wider by two pixels
     masks = target["masks"] * ~hidden
     left = masks.sum((-1, -2)) > 0
     masks = masks[left]
