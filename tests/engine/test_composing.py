@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from fleets import Makers
 from painted import annotation, painted, written
 from standpipe.source.annotations.coco import Coco
 
@@ -247,6 +248,12 @@ def test_sources_without_sizes_are_refused() -> None:
     images = sp.Arrays(image=np.zeros((8, 32, 32, 3), np.uint8))
     with pytest.raises(sp.PlanError, match="Coco or YoloLabels"):
         sp.Pipeline(images).map(sp.Mosaic(32)).batch(4).plan()
+
+
+def test_fleets_are_refused(tmp_path: Path) -> None:
+    pipeline = recipe(painted(tmp_path, 20)).batch(4)
+    with pytest.raises(sp.PlanError, match="rows of several images"):
+        pipeline.plan(memory="300MiB", fleet=Makers([pipeline.plan(memory="300MiB")]))
 
 
 def test_what_the_plan_says(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ class Composing:
                 numbers[:, place] = np.where(rows > first, first + share * (rows - first), rows)
             elif partners == "batch":
                 numbers[:, place] = earlier + (np.arange(len(used)) - place) % len(used)
-        wanted = used & np.array([False, *(partners == "any" for partners in composed.partners)])
+        wanted = _of_any(composed, used)
         numbers[wanted] = apart + np.arange(wanted.sum())
         return numbers
 
@@ -194,8 +194,7 @@ class Composing:
         """Begin to make images of any records, one for each use."""
         assignment, at = records.assignment, records.assignment.at
         used, _ = self._drawn(assignment)
-        wanted = used & np.array([False, *(each == "any" for each in self._composed(at).partners)])
-        rows, places = np.nonzero(wanted)
+        rows, places = np.nonzero(_of_any(self._composed(at), used))
         positions = assignment.positions[rows]
         attempts = PARTNER_ATTEMPTS * places
         indices = [
@@ -233,6 +232,11 @@ class Composing:
             others.jobs.append((records, job))
             made += [(records, row) for row in range(rows)]
         return made
+
+
+def _of_any(composed: ComposedKernel, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the images that rows are made of, (rows, images), are those of any records."""
+    return np.asarray(used & [False, *(partners == "any" for partners in composed.partners)])
 
 
 def _traced(records: BatchRecords) -> Traced:

@@ -60,6 +60,7 @@ def check_fleet(plan: Plan) -> None:
         "a stream has a place in one process only": plan.samples.stream is not None,
         "round_robin=True binds each batch to a worker of this loader": plan.options.round_robin,
         "executor='inline' makes samples in this thread": plan.pool.executor is Executor.INLINE,
+        "rows of several images need images of other batches": plan.samples.composed is not None,
     }
     for reason, holds in reasons.items():
         if holds:
