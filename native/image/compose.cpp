@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint32_t kPartnersOp = 0x55 << 16;  // no transform has it
 constexpr int kShareBits = 16;
+constexpr size_t kAhead = 2;  // rows that are fetched before they are read
 
 uint64_t bytes_of(Size size) noexcept {
     return 3 * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
@@ -111,13 +112,31 @@ void assemble(const Arranged& from, const Box& box, uint8_t* out) noexcept {
             fill_to(begin);
             const size_t place = static_cast<size_t>(y - part.top) * static_cast<size_t>(part.size.width) +
                                  static_cast<size_t>(begin - part.left);
-            std::memcpy(out, part.pixels + 3 * place, 3 * static_cast<size_t>(end - begin));
-            out += 3 * static_cast<size_t>(end - begin);
+            const uint8_t* const pixels = part.pixels + 3 * place;
+            const size_t bytes = 3 * static_cast<size_t>(end - begin);
+            // A picture is read for the first time in a while, and in rows too short for the processor to
+            // see.
+            for (size_t i = 0; i < bytes; i += 64)
+                __builtin_prefetch(pixels + 3 * kAhead * static_cast<size_t>(part.size.width) + i);
+            std::memcpy(out, pixels, bytes);
+            out += bytes;
             x = end;
         }
         fill_to(box.x + box.width);
     }
 }
+
+class ArrangedRows final : public PictureRows {
+  public:
+    explicit ArrangedRows(const Arranged& from) noexcept
+        : PictureRows(from.canvas.height, from.canvas.width), from_(from) {}
+    void write(int row, int first, int count, uint8_t* out) const noexcept override {
+        assemble(from_, {first, row, count, 1}, out);
+    }
+
+  private:
+    const Arranged& from_;
+};
 
 void blend(const uint8_t* __restrict first, const uint8_t* __restrict second, int share, size_t bytes,
            uint8_t* __restrict out) noexcept {
@@ -306,6 +325,11 @@ struct Composer::Making {
         Draws draws(own.op(stage.op));
         draws.uniform();  // it always takes place
         const DrawnWarp warp = drawn_affine(stage, draws, made.canvas.height, made.canvas.width);
+        const Size size{warp.height, warp.width};
+        make_room(result, bytes_of(size) + kSlack);
+        const Held moved{result.data(), size, &result};
+        const Pixels out{result.data(), size.height, size.width};
+        if (warp_rows(*composer.last()->kernels, ArrangedRows(made), warp, out)) return moved;
         PicturePart part = seen(warp, made.canvas.height, made.canvas.width);
         if (made.is_plain()) {
             part = {{}, 0, 0, made.canvas.height, made.canvas.width};
@@ -315,10 +339,8 @@ struct Composer::Making {
             assemble(made, {part.left, part.top, part.pixels.width, part.pixels.height}, canvas.data());
             part.pixels.data = canvas.data();
         }
-        const Size size{warp.height, warp.width};
-        make_room(result, bytes_of(size) + kSlack);
-        warp_fixed(*composer.last()->kernels, part, warp, {result.data(), size.height, size.width});
-        return {result.data(), size, &result};
+        warp_fixed(*composer.last()->kernels, part, warp, out);
+        return moved;
     }
 
     // Applies stages to a picture where it is; a frame is copied first.

@@ -58,13 +58,14 @@ struct Sums : Rule {
             down[i] = static_cast<int32_t>(rounded(matrix[3] * x * (1 << kSumBits)));
         }
     }
+    // `at`: 0 for x, 3 for y.
+    int32_t start(size_t at, int row) const noexcept {
+        const double sum = (matrix[at + 1] * row + matrix[at + 2]) * (1 << kSumBits);
+        return static_cast<int32_t>(rounded(sum)) + (1 << (kSumBits - bits)) / 2;
+    }
     void place(int row, Block& block) const noexcept {
         const int shift = kSumBits - bits;
-        const auto start = [&](size_t at) {
-            const double sum = (matrix[at + 1] * row + matrix[at + 2]) * (1 << kSumBits);
-            return static_cast<int32_t>(rounded(sum)) + (1 << shift) / 2;
-        };
-        const int32_t x = start(0), y = start(3);
+        const int32_t x = start(0, row), y = start(3, row);
         for (int i = 0; i < block.count; ++i) {
             block.x[i] = ((x + across[i]) >> shift) - left;
             block.y[i] = ((y + down[i]) >> shift) - top;
@@ -111,7 +112,86 @@ void take_nearest(const WarpSource& from, const Block& block, uint8_t* out) noex
     }
 }
 
+// Rows of a block's columns, interpolated across. Two of them stay, since the next row of the result often
+// needs one of them again.
+class AcrossRows {
+  public:
+    AcrossRows(const Kernels& kernels, const PictureRows& from, const Colour& fill) noexcept
+        : kernels_(kernels), from_(from), fill_(fill) {}
+
+    void begin(const Block& block) noexcept {
+        const auto column = [&](int i) { return std::clamp(block.x[i] >> kPlaceBits, -2, from_.width); };
+        first_ = column(0);
+        count_ = column(block.count - 1) + 2 - first_;
+        for (int i = 0; i < block.count; ++i) {
+            const int right = block.x[i] & ((1 << kPlaceBits) - 1);
+            start_[i] = 3 * (column(i) - first_);
+            weight_[2 * i] = ((1 << kPlaceBits) - right) << kMore;
+            weight_[2 * i + 1] = right << kMore;
+        }
+        pass_ = {block.count, 2, 3, 0, 0, start_, weight_, nullptr};
+        rows_[0] = rows_[1] = kNone;
+    }
+
+    const int16_t* row(int y) noexcept {
+        const size_t place = y & 1;
+        if (y < 0 || y >= from_.height) y = kOutside;
+        if (rows_[place] != y) {
+            make(y);
+            kernels_.linear_across(pixels_, pass_, across_[place]);
+            rows_[place] = y;
+        }
+        return across_[place];
+    }
+
+  private:
+    static constexpr int kMore = kLinearBits - kBetweenBits;  // bits that the horizontal pass drops
+    static constexpr int kOutside = -1, kNone = -2;
+
+    void make(int y) noexcept {
+        const int begin = std::clamp(-first_, 0, count_),
+                  end = y == kOutside ? begin : std::clamp(from_.width - first_, begin, count_);
+        for (int i = 0; i < begin; ++i) std::memcpy(pixels_ + 3 * i, fill_.data(), 3);
+        if (begin < end) from_.write(y, first_ + begin, end - begin, pixels_ + 3 * begin);
+        for (int i = end; i < count_; ++i) std::memcpy(pixels_ + 3 * i, fill_.data(), 3);
+    }
+
+    const Kernels& kernels_;
+    const PictureRows& from_;
+    const Colour& fill_;
+    int first_ = 0, count_ = 0;  // columns of the picture
+    int rows_[2];
+    HorizontalPass pass_;
+    int32_t start_[kBlock], weight_[2 * kBlock];
+    uint8_t pixels_[3 * (2 * kBlock + 4) + kSlack];
+    int16_t across_[2][3 * kBlock + kSlack / 2];
+};
+
 }  // namespace
+
+bool warp_rows(const Kernels& kernels, const PictureRows& from, const DrawnWarp& warp,
+               const Pixels& out) noexcept {
+    const Matrix m = between_centres(warp.matrix);
+    if (!warp.interpolates || m[1] != 0 || m[3] != 0 || !is_near(m, out.width, out.height)) return false;
+    if (m[0] < 0 || m[0] > 2) return false;
+    Sums places{Rule{m, kPlaceBits, 0, 0}, {}, {}};
+    AcrossRows rows(kernels, from, warp.fill);
+    Block block;
+    for (block.first = 0; block.first < out.width; block.first += kBlock) {
+        block.count = std::min(kBlock, out.width - block.first);
+        places.begin(block);
+        places.place(0, block);
+        rows.begin(block);
+        uint8_t* to = out.data + 3 * static_cast<size_t>(block.first);
+        for (int row = 0; row < out.height; ++row, to += out.row_bytes()) {
+            const int32_t y = places.start(3, row) >> (kSumBits - kPlaceBits);
+            const int top = y >> kPlaceBits;
+            kernels.mix_rows(rows.row(top), rows.row(top + 1), y & ((1 << kPlaceBits) - 1),
+                             3 * static_cast<size_t>(block.count), to);
+        }
+    }
+    return true;
+}
 
 void warp_fixed(const Kernels& kernels, const PicturePart& part, const DrawnWarp& warp,
                 const Pixels& out) noexcept {

@@ -8,9 +8,9 @@
 namespace standpipe {
 namespace {
 
-// A factor from 0 to 2 as a multiple of 2^-15, so that its products with bytes are exact.
-float factor_of(double gain) noexcept {
-    return static_cast<float>(std::clamp(std::round((1 + gain) * 32768), 0.0, 65536.0)) * 0x1p-15F;
+// A factor from 0 to 2, in 2^-14.
+int factor_of(double gain) noexcept {
+    return static_cast<int>(std::clamp(std::round((1 + gain) * (1 << 14)), 0.0, 1.0 * (1 << 15)));
 }
 
 // Three numbers: the largest gains of hue, saturation and value, from 0 to 1.
@@ -22,7 +22,7 @@ void gain(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexc
     const Pixels pixels = canvas.pixels();
     canvas.kernels().gain_hsv(
         pixels.data, pixels.bytes() / 3,
-        {static_cast<float>(turn < 0 ? turn + 180 : turn), factor_of(gains[1]), factor_of(gains[2])});
+        {static_cast<int>(turn < 0 ? turn + 180 : turn), factor_of(gains[1]), factor_of(gains[2])});
 }
 
 }  // namespace

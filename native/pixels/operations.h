@@ -71,6 +71,22 @@ void warp_fixed(const Kernels& kernels, const PicturePart& from, const DrawnWarp
 // which may be 0 × 0.
 PicturePart seen(const DrawnWarp& warp, int height, int width) noexcept;
 
+// A picture that is made row by row.
+class PictureRows {
+  public:
+    int height, width;
+    // Writes `count` pixels of a row, from column `first` on.
+    virtual void write(int row, int first, int count, uint8_t* out) const noexcept = 0;
+
+  protected:
+    PictureRows(int rows, int columns) noexcept : height(rows), width(columns) {}
+    ~PictureRows() = default;
+};
+// Does the same as `warp_fixed` to three channels, sooner, if the warp interpolates, keeps rows and columns
+// what they are, and halves them at most. Else returns false.
+bool warp_rows(const Kernels& kernels, const PictureRows& from, const DrawnWarp& warp,
+               const Pixels& out) noexcept;
+
 // The matrix of Image.rotate, about `x`, `y`.
 struct AffineMatrix {
     double numbers[6];

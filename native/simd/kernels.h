@@ -59,12 +59,16 @@ struct PlaceRow {
     int32_t left, top;  // what is taken off in the end
 };
 
-// The gains of RandomHSV. Saturation and value: multiples of 2^-15 up to 2, so that products with bytes are
-// exact.
+// The gains of RandomHSV.
 struct HsvGains {
-    float turn;  // 0 to 179, an integer: of 180
-    float saturation, value;
+    int turn;               // 0 to 179: of 180
+    int saturation, value;  // in 2^-14, at most 2^15
 };
+
+// OpenCV's 8-bit HSV. Its tables, of 255 / value and 30 / range, have kHsvBits after the point. A channel is
+// value · (1 − saturation · away), where `away` has 30 parts: kHsvMost is 8 · 255 · 30, and kHsvHalf makes it
+// 2^15.
+inline constexpr int kHsvBits = 12, kHsvMost = 8 * 255 * 30, kHsvHalf = 35090;
 
 // Fractional bits of a weight of OpenCV's bilinear resize, and of the rows between its passes. Both weights
 // of an output are not always 1 together.
@@ -110,12 +114,15 @@ struct Kernels {
     // -`most`. Up to three places behind them are overwritten.
     void (*divide_places)(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;
     // Turns the hues of `count` RGB pixels, in place, and multiplies saturation and value: OpenCV's
-    // conversion to 8-bit HSV, products truncated and at most 255, and its conversion back, without fused
-    // multiplications.
+    // conversion to 8-bit HSV, products truncated and at most 255, and a conversion back by integers, at most
+    // one level away from OpenCV's.
     void (*gain_hsv)(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
     // The horizontal pass of OpenCV's bilinear resize, of two taps: pass.channels numbers a pixel, with
     // kBetweenBits and truncated. Up to kSlack bytes behind `out` are overwritten.
     void (*linear_across)(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
+    // out[i] = round((above[i] * (32 - fraction) + below[i] * fraction) / 2^10), for numbers of 13 bits.
+    void (*mix_rows)(const int16_t* above, const int16_t* below, int fraction, size_t count,
+                     uint8_t* out) noexcept;
     // RGB pixels from right to left. It writes nothing behind them.
     void (*mirror)(const uint8_t* rgb, int width, uint8_t* out) noexcept;
 };
@@ -136,6 +143,8 @@ void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t*
 void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept;
 void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept;
+void scalar_mix_rows(const int16_t* above, const int16_t* below, int fraction, size_t count,
+                     uint8_t* out) noexcept;
 void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept;
 
 // The vertical pass, of rows from `linear_across`. Compilers vectorise it.

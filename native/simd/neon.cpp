@@ -158,6 +158,7 @@ constinit const Kernels kNeonKernels{"neon",
                                      scalar_divide_places,
                                      scalar_gain_hsv,
                                      scalar_linear_across,
+                                     scalar_mix_rows,
                                      scalar_mirror};
 
 }  // namespace standpipe

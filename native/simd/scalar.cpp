@@ -1,5 +1,7 @@
+#include <algorithm>
+#include <cstdlib>
+
 #include "simd/channels.h"
-#include "simd/hsv.h"
 #include "simd/kernels.h"
 
 namespace standpipe {
@@ -128,21 +130,29 @@ void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x,
 }
 
 void scalar_gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
-    using Lanes = HsvLanes<Fours>;
-    in_groups<Lanes::kPixels>(rgb, count, [&](uint8_t* pixels) {
-        Lanes::Floats r{}, g{}, b{};
-        for (size_t i = 0; i < Lanes::kPixels; ++i) {
-            r[i] = pixels[3 * i];
-            g[i] = pixels[3 * i + 1];
-            b[i] = pixels[3 * i + 2];
-        }
-        Lanes::change(r, g, b, gains);
-        for (size_t i = 0; i < Lanes::kPixels; ++i) {
-            pixels[3 * i] = static_cast<uint8_t>(r[i]);
-            pixels[3 * i + 1] = static_cast<uint8_t>(g[i]);
-            pixels[3 * i + 2] = static_cast<uint8_t>(b[i]);
-        }
-    });
+    constexpr int kHalf = 1 << (kHsvBits - 1);
+    // Neither quotient is ever half way between two integers.
+    const auto quotient = [](int of, int by) { return (2 * (of << kHsvBits) + by) / (2 * by); };
+    for (; count > 0; --count, rgb += 3) {
+        const int r = rgb[0], g = rgb[1], b = rgb[2];
+        int v = std::max({r, g, b});
+        const int range = v - std::min({r, g, b});
+        int s = (range * quotient(255, std::max(v, 1)) + kHalf) >> kHsvBits;
+        const int sixths = v == r ? g - b : v == g ? b - r + 2 * range : r - g + 4 * range;
+        int h = (sixths * quotient(30, std::max(range, 1)) + kHalf) >> kHsvBits;
+        h = (h + (h < 0 ? 180 : 0) + gains.turn) % 180;
+        s = std::min(s * gains.saturation >> 14, 255);
+        v = std::min(v * gains.value >> 14, 255);
+        // `away`: 0 where the channel has the value itself, 30 where it has the least of the three.
+        const auto channel = [&](int away) {
+            away = std::clamp(away, 0, 30);
+            const auto rest = static_cast<uint32_t>(kHsvMost - 8 * s * away);
+            return static_cast<uint8_t>(static_cast<uint32_t>(v) * (rest * kHsvHalf >> 16) >> 15);
+        };
+        rgb[0] = channel(60 - std::abs(h - 90));
+        rgb[1] = channel(std::abs(h - 60) - 30);
+        rgb[2] = channel(std::abs(h - 120) - 30);
+    }
 }
 
 void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out) noexcept {
@@ -158,6 +168,14 @@ void scalar_linear_across(const uint8_t* row, const HorizontalPass& pass, int16_
 }
 
 // OpenCV truncates each product by itself.
+void scalar_mix_rows(const int16_t* __restrict above, const int16_t* __restrict below, int fraction,
+                     size_t count, uint8_t* __restrict out) noexcept {
+    constexpr int kOne = 1 << kPlaceBits;
+    for (size_t i = 0; i < count; ++i)
+        out[i] = static_cast<uint8_t>(
+            (above[i] * (kOne - fraction) + below[i] * fraction + kOne * kOne / 2) >> (2 * kPlaceBits));
+}
+
 void linear_down(const int16_t* __restrict above, const int16_t* __restrict below, int32_t weight_above,
                  int32_t weight_below, size_t count, uint8_t* __restrict out) noexcept {
     const auto a = static_cast<int16_t>(weight_above), b = static_cast<int16_t>(weight_below);
@@ -227,6 +245,7 @@ constinit const Kernels kScalarKernels{"scalar",
                                        scalar_divide_places,
                                        scalar_gain_hsv,
                                        scalar_linear_across,
+                                       scalar_mix_rows,
                                        scalar_mirror};
 
 }  // namespace standpipe

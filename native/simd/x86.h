@@ -347,7 +347,7 @@ constexpr Kernels kernels_of(const char* name) {
     return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
             to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
             sharpen,      interpolate, divide_places,      gain_hsv,         linear_across,
-            mirror};
+            mix_rows,     mirror};
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "simd/hsv.h"
 #include "simd/kernels.h"
 #include "simd/x86_vectors.h"
 
@@ -122,28 +121,102 @@ void mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
     scalar_mirror(rgb, width, out);
 }
 
-void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
-    using Wide = HsvLanes<Eights>;
-    const __m256i packed =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-    in_groups<Wide::kPixels>(rgb, count, [&](uint8_t* pixels) {
-        // The second half has its pixels from byte 4 on.
-        const __m256i bytes = _mm256_set_m128i(load(pixels + 8), load(pixels));
-        const auto channel = [&](char c) {
-            const __m256i places = _mm256_setr_epi8(c, -1, -1, -1, c + 3, -1, -1, -1, c + 6, -1, -1, -1,
-                                                    c + 9, -1, -1, -1, c + 4, -1, -1, -1, c + 7, -1, -1, -1,
-                                                    c + 10, -1, -1, -1, c + 13, -1, -1, -1);
-            return reinterpret_cast<Wide::Floats>(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places)));
+// Sixteen pixels, a channel in 16-bit lanes: eight in each half of a vector.
+struct SixteenPixels {
+    __m256i r, g, b;
+
+    // A half has its pixels' bytes 0 to 15, and 8 to 23.
+    static SixteenPixels from(const uint8_t* rgb) {
+        const __m256i first = _mm256_set_m128i(load(rgb + 24), load(rgb)),
+                      last = _mm256_set_m128i(load(rgb + 32), load(rgb + 8));
+        const auto channel = [&](__m128i of_first, __m128i of_last) {
+            return _mm256_or_si256(_mm256_shuffle_epi8(first, _mm256_broadcastsi128_si256(of_first)),
+                                   _mm256_shuffle_epi8(last, _mm256_broadcastsi128_si256(of_last)));
         };
-        Wide::Floats r = channel(0), g = channel(1), b = channel(2);
-        Wide::change(r, g, b, gains);
-        const __m256i done = _mm256_or_si256(_mm256_cvttps_epi32(r),
-                                             _mm256_or_si256(_mm256_slli_epi32(_mm256_cvttps_epi32(g), 8),
-                                                             _mm256_slli_epi32(_mm256_cvttps_epi32(b), 16)));
-        const __m256i out = _mm256_shuffle_epi8(done, packed);
-        store_pixels(pixels, _mm256_castsi256_si128(out));
-        store_pixels(pixels + 12, _mm256_extracti128_si256(out, 1));
-    });
+        return {channel(_mm_setr_epi8(0, -1, 3, -1, 6, -1, 9, -1, 12, -1, 15, -1, -1, -1, -1, -1),
+                        _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 10, -1, 13, -1)),
+                channel(_mm_setr_epi8(1, -1, 4, -1, 7, -1, 10, -1, 13, -1, -1, -1, -1, -1, -1, -1),
+                        _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 8, -1, 11, -1, 14, -1)),
+                channel(_mm_setr_epi8(2, -1, 5, -1, 8, -1, 11, -1, 14, -1, -1, -1, -1, -1, -1, -1),
+                        _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 9, -1, 12, -1, 15, -1))};
+    }
+    void write(uint8_t* rgb) const {
+        const __m256i both = _mm256_or_si256(r, _mm256_slli_epi16(g, 8));
+        const auto bytes = [&](__m128i of_both, __m128i of_b) {
+            return _mm256_or_si256(_mm256_shuffle_epi8(both, _mm256_broadcastsi128_si256(of_both)),
+                                   _mm256_shuffle_epi8(b, _mm256_broadcastsi128_si256(of_b)));
+        };
+        const __m256i first = bytes(_mm_setr_epi8(0, 1, -1, 2, 3, -1, 4, 5, -1, 6, 7, -1, 8, 9, -1, 10),
+                                    _mm_setr_epi8(-1, -1, 0, -1, -1, 2, -1, -1, 4, -1, -1, 6, -1, -1, 8, -1));
+        const __m256i last =
+            bytes(_mm_setr_epi8(11, -1, 12, 13, -1, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1),
+                  _mm_setr_epi8(-1, 10, -1, -1, 12, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1, -1));
+        store(rgb, _mm256_castsi256_si128(first));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(rgb + 16), _mm256_castsi256_si128(last));
+        store(rgb + 24, _mm256_extracti128_si256(first, 1));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(rgb + 40), _mm256_extracti128_si256(last, 1));
+    }
+};
+
+// Hue, in 180 parts and maybe negative, and saturation of eight pixels, as 32-bit lanes, where `range` is at
+// least 1. All numbers are integers below 2^24, but `each`; it is so exact that both quotients are rounded to
+// those of OpenCV's tables.
+inline void hue_and_saturation(__m256i value, __m256i range, __m256i sixths, __m256i& h, __m256i& s) {
+    const auto all = [](float x) { return _mm256_set1_ps(x); };
+    const __m256 v = _mm256_cvtepi32_ps(value), d = _mm256_cvtepi32_ps(range);
+    const __m256 each = _mm256_div_ps(all(1), _mm256_mul_ps(v, d));
+    const auto part = [&](__m256 of, __m256 by, float times) {
+        const __m256 quotient = _mm256_mul_ps(_mm256_mul_ps(by, all(times * (1 << kHsvBits))), each);
+        const __m256 rounded = _mm256_sub_ps(_mm256_add_ps(quotient, all(0x1.8p23F)), all(0x1.8p23F));
+        const __m256 sum = _mm256_add_ps(_mm256_mul_ps(of, rounded), all(1 << (kHsvBits - 1)));
+        return _mm256_srai_epi32(_mm256_cvttps_epi32(sum), kHsvBits);
+    };
+    h = part(_mm256_cvtepi32_ps(sixths), v, 30);
+    s = part(d, d, 255);
+}
+
+void gain_hsv(uint8_t* rgb, size_t count, const HsvGains& gains) noexcept {
+    const auto all = [](int x) { return _mm256_set1_epi16(static_cast<int16_t>(x)); };
+    const __m256i zero = _mm256_setzero_si256(), most_byte = all(255);
+    for (; count >= 16; count -= 16, rgb += 48) {
+        SixteenPixels of = SixteenPixels::from(rgb);
+        const auto [r, g, b] = of;
+        const __m256i v = _mm256_max_epi16(r, _mm256_max_epi16(g, b));
+        const __m256i range = _mm256_sub_epi16(v, _mm256_min_epi16(r, _mm256_min_epi16(g, b)));
+        const __m256i twice = _mm256_add_epi16(range, range);
+        const __m256i of_blue = _mm256_add_epi16(_mm256_sub_epi16(r, g), _mm256_add_epi16(twice, twice));
+        const __m256i of_green = _mm256_add_epi16(_mm256_sub_epi16(b, r), twice);
+        const __m256i sixths =
+            _mm256_blendv_epi8(_mm256_blendv_epi8(of_blue, of_green, _mm256_cmpeq_epi16(v, g)),
+                               _mm256_sub_epi16(g, b), _mm256_cmpeq_epi16(v, r));
+        const __m256i value = _mm256_max_epi16(v, all(1)), divisor = _mm256_max_epi16(range, all(1));
+        const __m256i sign = _mm256_srai_epi16(sixths, 15);
+        __m256i h, s, more_h, more_s;
+        hue_and_saturation(_mm256_unpacklo_epi16(value, zero), _mm256_unpacklo_epi16(divisor, zero),
+                           _mm256_unpacklo_epi16(sixths, sign), h, s);
+        hue_and_saturation(_mm256_unpackhi_epi16(value, zero), _mm256_unpackhi_epi16(divisor, zero),
+                           _mm256_unpackhi_epi16(sixths, sign), more_h, more_s);
+        h = _mm256_packs_epi32(h, more_h);
+        s = _mm256_and_si256(_mm256_packs_epi32(s, more_s), _mm256_cmpgt_epi16(range, zero));
+        h = _mm256_add_epi16(h, _mm256_and_si256(_mm256_srai_epi16(h, 15), all(180)));
+        h = _mm256_add_epi16(h, all(gains.turn));
+        h = _mm256_min_epu16(h, _mm256_sub_epi16(h, all(180)));
+        const auto times = [&](__m256i x, int factor) {
+            return _mm256_min_epi16(_mm256_mulhi_epu16(_mm256_slli_epi16(x, 2), all(factor)), most_byte);
+        };
+        const __m256i twice_v = _mm256_slli_epi16(times(v, gains.value), 1),
+                      eight_s = _mm256_slli_epi16(times(s, gains.saturation), 3);
+        const auto channel = [&](__m256i away) {
+            away = _mm256_max_epi16(_mm256_min_epi16(away, all(30)), zero);
+            const __m256i rest = _mm256_sub_epi16(all(kHsvMost), _mm256_mullo_epi16(eight_s, away));
+            return _mm256_mulhi_epu16(twice_v, _mm256_mulhi_epu16(rest, all(kHsvHalf)));
+        };
+        const auto far = [&](int from) { return _mm256_abs_epi16(_mm256_sub_epi16(h, all(from))); };
+        of = {channel(_mm256_sub_epi16(all(60), far(90))), channel(_mm256_sub_epi16(far(60), all(30))),
+              channel(_mm256_sub_epi16(far(120), all(30)))};
+        of.write(rgb);
+    }
+    scalar_gain_hsv(rgb, count, gains);
 }
 
 // Four pixels at a time: of each, both taps of every channel side by side.
@@ -179,6 +252,23 @@ void linear_across(const uint8_t* row, const HorizontalPass& pass, int16_t* out)
         case 4: return linear_across_of<4>(row, pass, out);
         default: return scalar_linear_across(row, pass, out);
     }
+}
+
+void mix_rows(const int16_t* above, const int16_t* below, int fraction, size_t count, uint8_t* out) noexcept {
+    const __m256i weights = _mm256_set1_epi32(((1 << kPlaceBits) - fraction) | fraction << 16),
+                  half = _mm256_set1_epi32(1 << (2 * kPlaceBits - 1));
+    const auto sixteen = [&](size_t at) {
+        const __m256i a = load_wide(above + at), b = load_wide(below + at);
+        const auto mixed = [&](__m256i pairs) {
+            return _mm256_srli_epi32(_mm256_add_epi32(_mm256_madd_epi16(pairs, weights), half),
+                                     2 * kPlaceBits);
+        };
+        return _mm256_packs_epi32(mixed(_mm256_unpacklo_epi16(a, b)), mixed(_mm256_unpackhi_epi16(a, b)));
+    };
+    size_t i = 0;
+    for (; i + 32 <= count; i += 32)
+        store_wide(out + i, _mm256_permute4x64_epi64(_mm256_packus_epi16(sixteen(i), sixteen(i + 16)), 0xd8));
+    scalar_mix_rows(above + i, below + i, fraction, count - i, out + i);
 }
 
 }  // namespace

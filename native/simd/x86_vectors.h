@@ -11,6 +11,8 @@ namespace {
 
 inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 inline void store(void* p, __m128i x) { _mm_storeu_si128(static_cast<__m128i*>(p), x); }
+inline __m256i load_wide(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store_wide(void* p, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 
 // Four copies of *p, which takes no part of the shuffle unit as other ways of spreading it do.
 inline __m128i spread(const int32_t* p) {

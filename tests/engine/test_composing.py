@@ -13,7 +13,9 @@ from PIL import Image
 import standpipe as sp
 from fleets import Makers
 from painted import annotation, painted, written
+from reference import delivered, in_order
 from standpipe.source.annotations.coco import Coco
+from standpipe.transform import simd_paths
 
 SIDE, FILL = 40, 7
 
@@ -80,6 +82,30 @@ def test_each_box_of_a_mosaic_is_filled_with_its_image_and_the_rest_with_the_fil
                 assert (image[rest] == FILL).all()
                 seen += len(set(batch["id"][chosen].tolist())) == 4
     assert seen > 30  # rows of four different images
+
+
+@pytest.mark.parametrize("simd", simd_paths())
+@pytest.mark.parametrize("degrees", [0, 20])
+@pytest.mark.parametrize("scale", [(0.5, 2.0), (0.01, 0.6), (8.0, 80.0)])
+def test_a_mosaic_is_warped_as_its_canvas_is(
+    tmp_path: Path, scale: tuple[float, float], degrees: float, simd: str
+) -> None:
+    """Without a rotation no canvas is made: its rows are interpolated across, and then down."""
+    source = levels(tmp_path, 12)
+    for path in (tmp_path / "images").iterdir():
+        with Image.open(path) as image:
+            size = image.size[::-1]
+        levels_of = np.random.default_rng(len(path.name)).integers(0, 256, (*size, 3), np.uint8)
+        Image.fromarray(levels_of).save(path)
+    parts = sp.Resize((SIDE - 7, SIDE)), sp.Mosaic(SIDE, partners="any", fill=FILL)
+    warp = sp.RandomAffine(
+        degrees, (0.3, 0.3), scale, interpolation="bilinear", fill=(1, 2, 3), pixels="opencv", size=270
+    )
+    canvases = delivered(in_order(source, *parts))
+    rows = delivered(in_order(source, *parts, warp), simd=simd)
+    for position, (canvas, row) in enumerate(zip(canvases, rows, strict=True)):
+        alone = in_order(sp.Arrays(image=np.stack([canvas] * (position + 1))), warp)
+        assert np.array_equal(row, delivered(alone, simd=simd)[position]), position
 
 
 def test_an_index_map_has_the_images_of_a_mosaic(tmp_path: Path) -> None:

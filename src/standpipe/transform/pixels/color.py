@@ -414,9 +414,8 @@ class RandomPhotometricDistort(AtRandom, PixelTransform):
 class RandomHSV(ColourTransform):
     """Turn hues and multiply saturation and value at random, like ``RandomHSV`` of the YOLO family.
 
-    The image is converted to OpenCV's 8-bit HSV, changed, and converted back. Levels are those of OpenCV with its
-    vectors, except for fewer than 1 in 1,000, which differ by 1. OpenCV rounds the last pixels of a row, fewer than 64,
-    in another way, which changes levels by at most 1 too. Images of one channel stay as they are.
+    The image is converted to OpenCV's 8-bit HSV, changed, and converted back by integers. Levels are those of
+    OpenCV, or differ by 1, in about 1 of 100. Images of one channel stay as they are.
 
     Parameters
     ----------
