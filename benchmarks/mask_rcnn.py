@@ -95,7 +95,7 @@ class Standpipe:
 
         torch.set_num_threads(1)
         new: Any = sp
-        pipeline: Any = sp.Pipeline(new.Coco(args.path, file, masks=True)).shuffle(seed=7)
+        pipeline: Any = sp.Pipeline(new.Coco(args.path, file, instance_masks=True)).shuffle(seed=7)
         pipeline = pipeline.map(
             sp.ScaleJitter((SIDE, SIDE)),
             sp.FixedSizeCrop(SIDE, fill=FILL),

@@ -28,7 +28,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     if not folder.is_dir():
         make_triangles(folder, 128)
-    source = sp.Coco(folder, folder / "instances.json", masks=True)
+    source = sp.Coco(folder, folder / "instances.json", instance_masks=True)
     warp = sp.RandomAffine(30, scale=(0.7, 1.2), interpolation="bilinear", pixels="opencv", size=SIDE)
     recipe = warp, sp.RandomHorizontalFlip(), sp.Normalize(), sp.SanitizeBoundingBoxes(min_size=RATIO)
     train = sp.Pipeline(source).shuffle(seed=7).map(*recipe)

@@ -109,7 +109,7 @@ def test_a_mosaic_is_warped_as_its_canvas_is(
 
 
 def test_an_index_map_has_the_images_of_a_mosaic(tmp_path: Path) -> None:
-    source = levels(tmp_path, 40, masks=True)
+    source = levels(tmp_path, 40, instance_masks=True)
     pipeline = sp.Pipeline(source).shuffle(seed=1).map(sp.Resize(SIDE, max_size=SIDE + 1))
     with pipeline.map(sp.Mosaic(SIDE, fill=FILL)).batch(8).loader() as loader:
         for batch in loader:

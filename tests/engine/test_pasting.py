@@ -42,7 +42,7 @@ def rectangles(folder: Path, images: Any, bad: tuple[int, ...] = ()) -> Coco:
         if number in bad:
             (folder / "images" / name).write_bytes(b"no image")
         entries.append({"id": number, "file_name": name, "width": WIDTH, "height": HEIGHT})
-    return written(folder, entries, found, masks=True)
+    return written(folder, entries, found, instance_masks=True)
 
 
 def random_rectangles(folder: Path, images: int = 40, **options: Any) -> Coco:
@@ -219,5 +219,5 @@ def test_what_cant_be_pasted_is_refused(tmp_path: Path, steps: list[Any], said: 
 
 
 def test_sources_without_masks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(sp.PlanError, match="masks=True"):
+    with pytest.raises(sp.PlanError, match="instance_masks=True"):
         sp.Pipeline(painted(tmp_path, 8)).map(sp.Resize(SIZE), sp.CopyPaste()).batch(4).plan()

@@ -278,14 +278,14 @@ def test_sources_without_masks_are_refused(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(two(tmp_path)).map(sp.Resize(SIZE))
     without = sp.Pipeline(two(tmp_path / "other").__class__(tmp_path / "images", tmp_path / "instances.json"))
     for each in (without.map(sp.Resize(SIZE)), sp.Pipeline(sp.Arrays(x=np.arange(3)))):
-        with pytest.raises(sp.PlanError, match="give a source masks=True"):
+        with pytest.raises(sp.PlanError, match="give a source instance_masks=True"):
             each.batch(3, masks="dense").plan()
     with pytest.raises(sp.PlanError, match=r"apply\(\) can't move 'instance_masks'"):
         pipeline.apply({"image": [picture(*SIZE)], "boxes": [[[1, 1, 2, 2]]], "instance_masks": [[1]]})
 
 
 def test_shards_are_packed_without_masks(tmp_path: Path) -> None:
-    with pytest.raises(sp.PlanError, match="without masks=True"):
+    with pytest.raises(sp.PlanError, match="without instance_masks=True"):
         sp.pack_shards(two(tmp_path), tmp_path / "shards")
 
 

@@ -39,7 +39,7 @@ def coco(folder: Path, *shapes: Any, images: int = 3, **options: Any) -> Any:
         annotation(number, number % images, (1, 1, 20, 20)) | {"segmentation": each}
         for number, each in enumerate(shapes)
     ]
-    return written(folder, entries, boxes, **({"masks": True} | options))
+    return written(folder, entries, boxes, **({"instance_masks": True} | options))
 
 
 def points(source: Any) -> list[Any]:
@@ -69,7 +69,7 @@ def test_all_forms_of_coco(tmp_path: Path) -> None:
         half,
     ]
     check_source(source)
-    assert not coco(tmp_path, *EXAMPLES, masks=False).open().has_masks
+    assert not coco(tmp_path, *EXAMPLES, instance_masks=False).open().has_masks
 
 
 def test_records_have_their_own_shapes(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_faults_are_named_and_dropped(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_option_of_another_type_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(sp.PlanError, match="masks must be False or True, got 'yes'"):
-        coco(tmp_path, masks="yes").open()
+    with pytest.raises(sp.PlanError, match="instance_masks must be False or True, got 'yes'"):
+        coco(tmp_path, instance_masks="yes").open()
 
 
 def yolo(folder: Path, lines: str, **options: Any) -> Any:
@@ -143,7 +143,7 @@ SEGMENTS = "1 0.1 0.2 0.5 0.2 0.5 0.6\n0 0.5 0.5 0.2 0.2\n2 0.1 0.2 0.5 0.2 0.5\
 
 
 def test_segments_of_the_yolo_family(tmp_path: Path) -> None:
-    source = yolo(tmp_path, SEGMENTS, masks=True)
+    source = yolo(tmp_path, SEGMENTS, instance_masks=True)
     assert instances(source)["labels"] == [[1]]
     assert np.allclose(instances(source)["boxes"][0], [[4, 6, 20, 18]], atol=1e-5)
     (found,) = points(source)
@@ -176,7 +176,7 @@ def test_shapes_of_json_lines_and_tar_shards(tmp_path: Path) -> None:
     ]
     for number in range(2):
         shard(tmp_path / f"{number}.tar", members[4 * number : 4 * number + 4])
-    shards = sp.TarShards(tmp_path / "[01].tar", instances="json", masks=True)
+    shards = sp.TarShards(tmp_path / "[01].tar", instances="json", instance_masks=True)
     for source in (lines, shards):
         assert instances(source)["labels"] == [[3, 4], [], [], [3, 4]]
         triangle, half = [(2, 3), (12, 3), (12, 13), None], [(20, 0), (20, 30), (0, 30), (0, 0), None]
@@ -196,7 +196,7 @@ def test_concat_has_shapes_if_all_parts_have(tmp_path: Path) -> None:
     assert found is not None
     assert found.values[found.ends - 4, 0].tolist() == [2, 0, 1, 1]
     assert found.values[found.ends - 2, 1].tolist() == [2, 1, 2, 2]
-    mixed = sp.Concat(parts[0], coco(tmp_path / "3", [TRIANGLE], masks=False)).open()
+    mixed = sp.Concat(parts[0], coco(tmp_path / "3", [TRIANGLE], instance_masks=False)).open()
     assert not mixed.has_masks
     assert mixed.locate(np.array([0, 2])).shapes is None
 
@@ -204,6 +204,10 @@ def test_concat_has_shapes_if_all_parts_have(tmp_path: Path) -> None:
 def test_an_index_is_built_again_for_masks(tmp_path: Path) -> None:
     digests = {
         coco(tmp_path, *shapes, **options).open().digest
-        for shapes, options in (([[TRIANGLE]], {"masks": False}), ([[TRIANGLE]], {}), ([LEFT_HALF], {}))
+        for shapes, options in (
+            ([[TRIANGLE]], {"instance_masks": False}),
+            ([[TRIANGLE]], {}),
+            ([LEFT_HALF], {}),
+        )
     }
     assert len(digests) == 3

@@ -44,4 +44,4 @@ def of_polygons(
         name = f"{number}.png"
         picture.resize((width, height), Image.Resampling.BOX).convert("RGB").save(folder / "images" / name)
         entries.append({"id": number, "file_name": name, "width": width, "height": height})
-    return written(folder, entries, annotations, masks=True, **options)
+    return written(folder, entries, annotations, instance_masks=True, **options)

@@ -88,12 +88,12 @@ def instance_fields(
     if pipeline.masks is not None and not _has_masks(source):
         raise PlanError(
             "batch(masks=…, mask_ratio=…, boxes_from='shape') needs instances with masks, and this source has none: "
-            "give a source masks=True, such as Coco, or leave them out"
+            "give a source instance_masks=True, such as Coco, or leave them out"
         )
     if samples.composed is not None and samples.composed.paste is not None and not _has_masks(source):
         raise PlanError(
-            "CopyPaste needs objects with masks, and this source has none: give a source masks=True, such as Coco, or "
-            "leave it out"
+            "CopyPaste needs objects with masks, and this source has none: give a source instance_masks=True, such as "
+            "Coco, or leave it out"
         )
     if samples.instances is None:
         if how is not None:

@@ -46,22 +46,22 @@ CORNERS: Mapping[str, Callable[[Boxes], Boxes]] = {
 class BoxForm:
     """The form of boxes where they come from, and the treatment of wrong ones.
 
-    box_format  the four numbers of a box; None: xywh for boxes named ``bbox``, as COCO has them, else xyxy
-    normalized  True if boxes, keypoints and masks are fractions of the image's sides
-    masks       True if instances have masks
+    box_format      the four numbers of a box; None: xywh for boxes named ``bbox``, as COCO has them, else xyxy
+    normalized      True if boxes, keypoints and masks are fractions of the image's sides
+    instance_masks  True if instances have masks
     """
 
     box_format: BoxFormat | None = None
     normalized: bool = False
     invalid: Invalid = "clip"
-    masks: bool = False
+    instance_masks: bool = False
 
     def check(self, call: str) -> BoxForm:
         """Return this form. Raises ``PlanError`` for other values than the types name."""
         for name, value, known in (
             ("box_format", self.box_format, (None, *get_args(BoxFormat))),
             ("normalized", self.normalized, (False, True)),
-            ("masks", self.masks, (False, True)),
+            ("instance_masks", self.instance_masks, (False, True)),
             ("invalid", self.invalid, get_args(Invalid)),
         ):
             if not any(value is each or (isinstance(value, str) and value == each) for each in known):

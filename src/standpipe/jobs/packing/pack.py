@@ -191,7 +191,7 @@ def _check(source: OpenSource) -> None:
             "field, 'image': use a source of files, such as ImageFolder, FileList, TFRecords or HuggingFace"
         )
     if located.shapes is not None:
-        raise PlanError("shards have no masks of instances: pack the source without masks=True")
+        raise PlanError("shards have no masks of instances: pack the source without instance_masks=True")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Coco(AnnotationSource):
         no category has.
     crowd : {"drop", "keep"}, default "drop"
         Whether annotations with ``iscrowd`` 1 are instances.
-    masks : bool, default False
+    instance_masks : bool, default False
         Whether instances have masks: the field ``instance_masks``, whose form ``batch(masks=…)`` says. They come from
         ``segmentation``: polygons, or runs of pixels as numbers or as text. An annotation without a valid one is a
         fault, and is dropped.
@@ -91,13 +91,13 @@ class Coco(AnnotationSource):
     annotations: AnyPath
     labels: Literal["category_id", "contiguous", "contiguous+1"] = field(default="category_id", kw_only=True)
     crowd: Literal["drop", "keep"] = field(default="drop", kw_only=True)
-    masks: bool = field(default=False, kw_only=True)
+    instance_masks: bool = field(default=False, kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the annotation file, as the subject of an index."""
         path = absolute(self.annotations, field="Coco's annotations")
         base = os.path.join(absolute(self.images, field="Coco's images"), b"")  # noqa: PTH118 (pathlib has no bytes)
-        read = partial(_read, path, base, self.labels, self.crowd, self.masks)
+        read = partial(_read, path, base, self.labels, self.crowd, self.instance_masks)
         return self.made("coco", (path, base), partial(_look, path, base), read)
 
 

@@ -53,8 +53,8 @@ class JsonTargets(Instances):
         for name, spec in self.columns.items() if count else ():
             key = names.get(name) or _named(name, target)
             values[name] = _values(key, target[key], spec, count)
-        shapes = target.get(SEGMENTATION, [None] * count) if self.form.masks else ()
-        if self.form.masks and (not isinstance(shapes, list) or len(shapes) != count):
+        shapes = target.get(SEGMENTATION, [None] * count) if self.form.instance_masks else ()
+        if self.form.instance_masks and (not isinstance(shapes, list) or len(shapes) != count):
             raise ValueError(f"its {SEGMENTATION!r} must be a list with a mask for each box")
         self.add(count, values, names[BOXES], shapes)
 

@@ -296,7 +296,7 @@ class Instances:
             for name, spec in self.columns.items()
         }
         masks = None
-        if self.form.masks:
+        if self.form.instance_masks:
             masks = Masks.of(self._shapes, sizes[rows] if self.form.normalized else None)
         self._counts, self._bytes, self._shapes = array("q"), {}, ShapeReader()
         if values:

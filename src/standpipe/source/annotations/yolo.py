@@ -61,7 +61,7 @@ class YoloLabels(PairedSource):
     split : str, default "train"
         The name of the split in the description: ``"train"``, ``"val"`` or ``"test"``. It may be a folder, a text file
         with a path on each line, or a list of those. A folder without a description has no splits.
-    masks : bool, default False
+    instance_masks : bool, default False
         Whether instances have masks: the field ``instance_masks``, whose form ``batch(masks=…)`` says. Each line needs
         a polygon.
     labels : {"contiguous", "contiguous+1"}, default "contiguous"
@@ -90,7 +90,7 @@ class YoloLabels(PairedSource):
 
     data: AnyPath
     split: str = "train"
-    masks: bool = field(default=False, kw_only=True)
+    instance_masks: bool = field(default=False, kw_only=True)
 
     def subject(self) -> AnnotationSubject:
         """Return the images and label files, as the subject of an index."""
@@ -100,7 +100,7 @@ class YoloLabels(PairedSource):
         else:
             base, parts, names, points = _description(path, self.split)
         pairs = partial(_pairs, base, parts)
-        form = partial(YoloFormat, names, points, masks=self.masks)
+        form = partial(YoloFormat, names, points, masks=self.instance_masks)
         return self.of_pairs("yolo", (path, base), pairs, form, f"{names}, {points}")
 
 
@@ -212,7 +212,7 @@ class YoloFormat(Format):
     """Label files of the YOLO family."""
 
     def __init__(self, names: list[str] | None, points: Points, *, masks: bool) -> None:
-        self.form = BoxForm("cxcywh", normalized=True, masks=masks)
+        self.form = BoxForm("cxcywh", normalized=True, instance_masks=masks)
         count, self._numbers_each, self._pairs = points
         self.values = {KEYPOINTS: ArraySpec((count, 3), np.dtype(np.float32))} if count else {}
         self._names = names
@@ -243,7 +243,7 @@ class YoloFormat(Format):
             found.values[LABELS].append(values[0])
             polygon = values[1:] if self._has_polygon(values) else []
             found.values[BOXES].append(_around(polygon) if polygon else values[1:5])
-            if self.form.masks:
+            if self.form.instance_masks:
                 found.shapes.append([polygon])
             if self._numbers_each:
                 found.values[KEYPOINTS].append(self._keypoints(values[5:]))
@@ -255,7 +255,7 @@ class YoloFormat(Format):
 
     def _fault(self, values: list[float], is_repeated: bool) -> str | None:
         has_polygon = self._has_polygon(values)
-        if self.form.masks and not has_polygon:
+        if self.form.instance_masks and not has_polygon:
             return "line that isn't of a class and at least three points"
         if len(values) != self._columns and not has_polygon:
             return f"line that isn't of {self._columns} numbers"

@@ -62,10 +62,8 @@ class FileList:
         ``{"boxes": [], "labels": []}`` for none. A file of lines is soon written from arrays or a table; it can be
         read in pieces, and an index of it knows when it changed. The lines and the headers of all images are read
         once, into an index. The list has no labels then, and there are no further lists.
-    box_format, normalized, invalid
+    box_format, normalized, invalid, instance_masks
         As for ``TarShards``.
-    instance_masks : bool, default False
-        As ``masks`` for ``TarShards``; a list may be a field named ``masks`` here.
     **fields : path
         Further lists by the name of their field, such as ``right="right.txt"`` or ``mask="masks.txt"``: one path
         per line, in the order of the images. Each is a field as well, an encoded image. Relative paths start

@@ -78,6 +78,6 @@ class MemberInstances:
         return replace(
             facts,
             seen={**facts.seen, **counts},
-            optional=optional_groups(has_masks=self._form.masks),
+            optional=optional_groups(has_masks=self._form.instance_masks),
             instances=self._columns,
         )

@@ -91,7 +91,7 @@ class TarShards:
     invalid : {"clip", "drop", "error"}, default "clip"
         The treatment of a box that is empty or isn't finite, or leads out of its image by more than a pixel, as for
         ``Coco``: ``explain()`` counts them, and ``check_files`` names each.
-    masks : bool, default False
+    instance_masks : bool, default False
         Whether instances have masks, as for ``Coco``: the object has ``segmentation``, a list with one for each
         instance.
 
@@ -118,7 +118,7 @@ class TarShards:
     box_format: BoxFormat | None = field(default=None, kw_only=True)
     normalized: bool = field(default=False, kw_only=True)
     invalid: Invalid = field(default="clip", kw_only=True)
-    masks: bool = field(default=False, kw_only=True)
+    instance_masks: bool = field(default=False, kw_only=True)
 
     def open(self) -> OpenSource:
         """Find the shards' index, or read all headers and build one.
@@ -141,7 +141,7 @@ class TarShards:
         check_shards(self.shards, "TarShards")
         name, fields = shards_text(self.shards).strip("'"), checked_fields(self.fields)
         members = checked_members(self.instances, fields)
-        form = BoxForm(self.box_format, self.normalized, self.invalid, self.masks).check("TarShards")
+        form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check("TarShards")
         made = partial(TarSubject, name=name, fields=fields, index=index, members=members, form=form)
         if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
             listed = listed_shards(absolute(self.shards, field="TarShards' list"))
