@@ -6,11 +6,13 @@
 namespace standpipe {
 namespace {
 
-double overlap(const Edges& box, const Box& window) noexcept {
-    const double across = std::min(box[2], 1.0 * window.x + window.width) - std::max(box[0], 1.0 * window.x),
-                 down = std::min(box[3], 1.0 * window.y + window.height) - std::max(box[1], 1.0 * window.y);
+double area(const Edges& box) noexcept { return (box[2] - box[0]) * (box[3] - box[1]); }
+
+double overlap(const Edges& a, const Edges& b) noexcept {
+    const double across = std::min(a[2], b[2]) - std::max(a[0], b[0]),
+                 down = std::min(a[3], b[3]) - std::max(a[1], b[1]);
     const double both = std::max(across, 0.0) * std::max(down, 0.0);
-    return both / ((box[2] - box[0]) * (box[3] - box[1]) + 1.0 * window.width * window.height - both);
+    return both / (area(a) + area(b) - both);
 }
 
 // One trial of torchvision's RandomIoUCrop.make_params: a box, or an empty one.
@@ -23,10 +25,10 @@ Box try_crop(const CropByBoxes& crop, Size size, std::span<const Edges> boxes, d
     if (ratio < crop.ratio_low || ratio > crop.ratio_high) return {};
     const auto left = static_cast<int>((size.width - width) * draws.uniform()),
                top = static_cast<int>((size.height - height) * draws.uniform());
-    const Box window{left, top, width, height};
+    const Edges window{1.0 * left, 1.0 * top, 1.0 * left + width, 1.0 * top + height};
     const bool fits = std::ranges::any_of(
         boxes, [&](const Edges& box) { return has_centre(window, box) && overlap(box, window) >= least; });
-    return fits ? window : Box{};
+    return fits ? Box{left, top, width, height} : Box{};
 }
 
 // The most overlaps that are tried: where none of them may mean that there is no crop, the loop ends.
@@ -34,9 +36,9 @@ constexpr int kMostOverlaps = 1000;
 
 }  // namespace
 
-bool has_centre(const Box& window, const Edges& box) noexcept {
-    const double x = (box[0] + box[2]) / 2 - window.x, y = (box[1] + box[3]) / 2 - window.y;
-    return x > 0 && x < window.width && y > 0 && y < window.height;
+bool has_centre(const Edges& window, const Edges& box) noexcept {
+    const double x = (box[0] + box[2]) / 2, y = (box[1] + box[3]) / 2;
+    return x > window[0] && x < window[2] && y > window[1] && y < window[3];
 }
 
 Box draw_crop_by_boxes(const CropByBoxes& crop, Size size, std::span<const Edges> boxes,

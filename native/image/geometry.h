@@ -166,7 +166,7 @@ struct Cut {
 using Edges = std::array<double, 4>;
 
 // Returns whether a box's centre is in a window, and not on its edge.
-bool has_centre(const Box& window, const Edges& box) noexcept;
+bool has_centre(const Edges& window, const Edges& box) noexcept;
 
 // Draws a crop of a picture of `size` that has these boxes: all of it, if none is found.
 Box draw_crop_by_boxes(const CropByBoxes& crop, Size size, std::span<const Edges> boxes,

@@ -61,12 +61,10 @@ void move_box(std::span<const double, kMoveNumbers> move, bool cut, Edges& box) 
         box.fill(std::numeric_limits<double>::quiet_NaN());
         return;
     }
-    const double height = move[9], width = move[10];
-    const double x = (hull[0] + hull[2]) / 2, y = (hull[1] + hull[3]) / 2;
-    const bool drops = move[11] == static_cast<double>(Move::Kind::drops),
-               leaves = !(x > 0 && x < width && y > 0 && y < height);
+    const Edges canvas{0, 0, move[10], move[9]};
+    const bool drops = move[11] == static_cast<double>(Move::Kind::drops) && !has_centre(canvas, hull);
     for (size_t side = 0; cut && side < 4; ++side)
-        hull[side] = drops && leaves ? 0 : std::clamp(hull[side], 0.0, side % 2 == 0 ? width : height);
+        hull[side] = drops ? 0 : std::clamp(hull[side], 0.0, canvas[side | 2]);
     box = hull;
 }
 
