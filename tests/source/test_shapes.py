@@ -188,6 +188,18 @@ def test_shapes_of_json_lines_and_tar_shards(tmp_path: Path) -> None:
         lines.open()
 
 
+def test_fractions_are_of_polygons_and_not_of_runs(tmp_path: Path) -> None:
+    polygon = [0.25, 0.5, 0.5, 0.5, 0.5, 0.9]
+    target = {"boxes": [[0, 0, 0.5, 1]] * 2, "labels": [3, 4], "segmentation": [[polygon], LEFT_HALF]}
+    Image.new("RGB", (WIDTH, HEIGHT)).save(tmp_path / "a.png")
+    (tmp_path / "list.txt").write_text("a.png\n")
+    (tmp_path / "lines.jsonl").write_text(json.dumps(target))
+    files = tmp_path / "list.txt", tmp_path / "lines.jsonl"
+    source = sp.FileList(files[0], instances=files[1], normalized=True, instance_masks=True)
+    expected = [[(10, 15), (20, 15), (20, 27), None], [(20, 0), (20, 30), (0, 30), (0, 0), None]]
+    assert points(source) == expected
+
+
 def test_concat_has_shapes_if_all_parts_have(tmp_path: Path) -> None:
     parts = [coco(tmp_path / str(n), *([[n, 0, 9, 0, 9, k]] for k in (1, 2)), images=2) for n in range(3)]
     opened = sp.Concat(*parts).open()

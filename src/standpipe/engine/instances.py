@@ -32,7 +32,8 @@ def instances_of(plan: Plan, lists: Mapping[str, list[Any]], indices: Int64Array
     ends = np.cumsum([len(boxes) for boxes in lists[BOXES]])
     columns = plan.batch.instances.columns
     ragged = {name: RaggedRows(np.concatenate(lists[name]), ends) for name in columns}
-    return Records(indices, ragged=ragged, sizes=np.array(lists[SIZE], np.int64))
+    shapes = RaggedRows.merged(lists[MASKS], np.arange(ends[-1])) if plan.batch.instances.masks else None
+    return Records(indices, ragged=ragged, sizes=np.array(lists[SIZE], np.int64), shapes=shapes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from standpipe.pipeline.description import Description
 from standpipe.plan.fields import picture_kinds
 from standpipe.plan.parts import InstancePlan, SamplePlan
 from standpipe.source.targets import BOXES, KEYPOINTS
-from standpipe.spec import SIZE, Listed, RaggedSpec
+from standpipe.spec import MASKS, SIZE, Listed, RaggedSpec
 from standpipe.transform import BatchFunction, Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
@@ -112,13 +112,18 @@ def instance_fields(
     reference = next(iter(picture_kinds(pipeline, source)))
     prefixes = {image: field_of_view(image, "", reference) for image in samples.instances.filters}
     columns = ragged_fields(source)
-    handed_over = (*columns, SIZE) if isinstance(source, PythonSource) else ()
+    handed_over: tuple[str, ...] = ()
+    if isinstance(source, PythonSource):
+        handed_over = (*columns, SIZE, *((MASKS,) if _has_masks(source) else ()))
     form = InstanceFields(columns, prefixes, rows, room, how, handed_over)
-    if not _has_masks(source):
+    if not _has_masks(source) or any(
+        contents.get(image) is None for image in prefixes
+    ):  # None: measured later
         return form
-    assert isinstance(source, HasInstances)
-    most = _most_instances(source, samples)
-    most = most if form.length is None else min(form.length, most)
+    most = each = room if form.length is None else form.length
+    if isinstance(source, HasInstances):
+        most = min(most, _most_instances(source, samples))
+        each = math.ceil(source.num_instances / source.num_records)
     asked, shown, listed = pipeline.masks or MaskForm(), dict[str, Shape | None](), 0
     for image in prefixes:
         spec = contents[image]
@@ -126,7 +131,7 @@ def instance_fields(
         listed += spec.nbytes if isinstance(spec, Listed) else 0
     head = next(head for kernel in samples.kernels for head in kernel.heads if head.field in prefixes)
     masks = MaskFields.planned(asked, most, head.axes, shown)
-    each = 1 if asked.masks == "index" else math.ceil(source.num_instances / source.num_records)
+    each = 1 if asked.masks == "index" else each
     pixel_bytes = head.channels_after * head.output.dtype.itemsize * asked.mask_ratio**2
     return replace(form, masks=replace(masks, apart=listed * each * masks.dtype.itemsize // pixel_bytes))
 

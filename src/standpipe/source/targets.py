@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, ArraySpec, Int64Array
+from standpipe.spec import MASKS, AnyArray, ArraySpec, Int64Array
 
 Invalid = Literal["clip", "drop", "error"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
@@ -31,7 +31,11 @@ FORMS: Mapping[str, ArraySpec] = {
     "scores": ArraySpec((), np.dtype(np.float32)),
 }
 FURTHER = ArraySpec((), np.dtype(np.float64))  # of other numbers
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {BOXES: ("bbox",), LABELS: ("category_id", "category")}
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    BOXES: ("bbox",),
+    LABELS: ("category_id", "category"),
+    MASKS: ("masks", SEGMENTATION),
+}
 # Keys of objects that are no columns. A number of keypoints would be wrong once points have left the image.
 NO_COLUMNS = {"image_id", SEGMENTATION, "num_keypoints", *OTHER_NAMES[BOXES], *OTHER_NAMES[LABELS]}
 # From the four numbers of each box to its left, top, right and bottom.

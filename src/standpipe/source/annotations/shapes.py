@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import RaggedRows
-from standpipe.spec import Int64Array
+from standpipe.spec import AnyArray, Int64Array
 
 NO_MASK, WRONG_MASK = "instance without a mask", "mask that isn't polygons or runs of pixels"
 OTHER_SIZE = "mask of another size than its image"
@@ -30,13 +31,18 @@ class ShapeReader:
         self._points, self._ends, self._sizes = array("f"), array("q"), array("q")
 
     def add(self, segmentation: Any) -> None:
-        """Add the next instance's shape: a list of polygons, ``{"counts": …, "size": [height, width]}``, or nothing."""
+        """Add the next instance's shape.
+
+        It is a list of polygons, ``{"counts": …, "size": [height, width]}``, an array of pixels (H, W), or nothing.
+        """
         points, size = array("f"), (0, 0)
         try:
-            if not segmentation:
+            if isinstance(segmentation, np.ndarray):
+                size, points = _outline(segmentation.shape, _runs_of(segmentation))
+            elif not segmentation:
                 self.faults[len(self._ends)] = NO_MASK, ""
             elif isinstance(segmentation, Mapping):
-                size, points = _runs(segmentation)
+                size, points = _outline(segmentation["size"], _run_lengths(segmentation["counts"]))
             else:
                 points = _polygons(segmentation)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -67,10 +73,31 @@ def _polygons(polygons: Any) -> array[float]:
     return points
 
 
-def _runs(given: Mapping[str, Any]) -> tuple[tuple[int, int], array[float]]:
-    """Return height, width and outline of a picture's pixels, from the lengths of runs or COCO's text of them."""
-    counts, (height, width) = given["counts"], given["size"]
-    if isinstance(counts, str):
-        counts = _native.run_lengths(counts.encode("ascii", "replace"))
-    points = _native.outline_of_runs(np.array(counts, np.int64), height, width)
+def _outline(size: Any, runs: Any) -> tuple[tuple[int, int], array[float]]:
+    """Return height, width and outline of a picture's pixels, from its size and the lengths of runs."""
+    height, width = size
+    points = _native.outline_of_runs(np.array(runs, np.int64), height, width)
     return (height, width), array("f", points.tobytes())
+
+
+def _run_lengths(counts: Any) -> Any:
+    """Return the lengths of runs, which may be COCO's text, or its bytes as pycocotools has them."""
+    text = counts.encode("ascii", "replace") if isinstance(counts, str) else counts
+    return _native.run_lengths(text) if isinstance(text, bytes) else text
+
+
+def _runs_of(pixels: AnyArray) -> AnyArray:
+    """Return the lengths of runs outside and inside by turns, down the columns of pixels, which are not 0 inside."""
+    inside = np.concatenate([[False], pixels.T.reshape(-1) != 0])
+    return np.diff(np.flatnonzero(np.diff(inside)), prepend=0, append=pixels.size)
+
+
+def in_pixels(shapes: RaggedRows, sizes: Int64Array, images: Int64Array) -> RaggedRows:
+    """Return shapes in pixels, of which polygons are fractions of the sides of their images.
+
+    sizes   (m, 2) that ``take`` returned
+    images  (m, 2) heights and widths of the images in pixels
+    """
+    sides = np.where(sizes == 0, images, 1)[:, ::-1].astype(np.float32)
+    sides = np.repeat(sides, np.diff(shapes.ends, prepend=0), axis=0)
+    return replace(shapes, values=np.multiply(shapes.values, sides))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from standpipe.contracts import Paths, RaggedRows
 from standpipe.errors import PlanError
-from standpipe.source.annotations.shapes import OTHER_SIZE, ShapeReader
+from standpipe.source.annotations.shapes import OTHER_SIZE, ShapeReader, in_pixels
 from standpipe.source.index.file import OWN, SIZES, Column, Facts, column_section
 from standpipe.source.index.instances import write_instances, write_shapes
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
@@ -102,12 +102,11 @@ class Masks:
     def of(cls, reader: ShapeReader, images: Int64Array | None = None) -> Masks:
         """Return all shapes that were read.
 
-        images  (…, 2) heights and widths of their images, if points are fractions of the images' sides
+        images  (…, 2) heights and widths of their images, if polygons are fractions of the images' sides
         """
         shapes, sizes = reader.take()
         if images is not None:
-            sides = np.repeat(images[:, ::-1].astype(np.float32), np.diff(shapes.ends, prepend=0), axis=0)
-            shapes = replace(shapes, values=np.multiply(shapes.values, sides))
+            shapes = in_pixels(shapes, sizes, images)
         return cls(shapes, np.arange(len(shapes.ends)), sizes, reader.faults)
 
     def wrong(self, images: Int64Array, place: Callable[[int], str], faults: Faults) -> NDArray[np.bool_]:

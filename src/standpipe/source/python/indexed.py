@@ -76,6 +76,10 @@ class MapSource:
         The treatment of a box that is empty or isn't finite, or leads out of its image by more than a pixel.
         ``"error"``: the sample is bad, and ``on_error`` says what happens. ``"clip"`` and ``"drop"`` are as for
         ``Coco``; what they drop isn't counted, as no index has a dataset's boxes.
+    instance_masks : bool, default False
+        Whether instances have masks, whose form ``batch(masks=…)`` says. A sample's ``masks`` are (M, H, W), of bool or
+        integers, as torchvision's targets have them: each picture is of the image's size, and not 0 inside of its
+        instance. Or ``segmentation`` is a list, as COCO has it.
 
     Raises
     ------
@@ -114,6 +118,7 @@ class MapSource:
     box_format: BoxFormat | None = None
     normalized: bool = False
     invalid: Invalid = "error"
+    instance_masks: bool = False
 
     FIRST_KEY: ClassVar = FIRST_KEY
 
@@ -153,7 +158,11 @@ class MapSource:
         encoded = _encoded_names(kind, self.encoded, self.spec)
         known = _columns(kind, self.columns, length)
         ragged = _instances(kind, self.instances)
-        form = BoxForm(self.box_format, self.normalized, self.invalid).check("MapSource")
+        form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check("MapSource")
+        if form.instance_masks and not ragged:
+            raise PlanError(
+                f"MapSource({kind}, instance_masks=True) needs instances=: give instances=('boxes', 'labels')"
+            )
         return OpenIndexed(
             self.dataset, length, names, self.spec, known, self.share_lists, self.keys, encoded, ragged, form
         )
@@ -189,6 +198,11 @@ class OpenIndexed(OpenPython):
     def fields(self) -> Mapping[str, ArraySpec | Encoded | RaggedSpec]:
         """The declared fields, the encoded images, and the fields of instances."""
         return {**(self.declared or {}), **dict.fromkeys(self.encoded, Encoded()), **self.ragged}
+
+    @property
+    def has_masks(self) -> bool:
+        """True if instances have masks."""
+        return self.form.instance_masks
 
     @property
     def digest(self) -> str:

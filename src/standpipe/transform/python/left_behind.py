@@ -144,7 +144,8 @@ def _ways_out(*left: Left) -> str:
     return (
         "move both in a Python function of the whole sample, .map(fn), such as one that calls torchvision's v2 or "
         "albumentations, or use transforms that move no pixels. Pictures and masks are moved if decode(images=…, "
-        "masks=…) names them. If the field fits the image as it is, write "
+        "masks=…) names them, and masks of instances with MapSource(…, instance_masks=True). If the field fits the "
+        "image as it is, write "
         f"map(…, unmoved={tuple(dict.fromkeys(each.field for each in left))!r})"
     )
 
