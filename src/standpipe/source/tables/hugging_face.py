@@ -51,7 +51,7 @@ class HuggingFace:
         The column with the objects of each image, such as ``"objects"``: lists of boxes (``bbox`` or ``boxes``), of
         labels (``category``, ``category_id`` or ``labels``), and perhaps of further numbers, such as ``area``. Columns
         ``width`` and ``height`` have the images' sizes. Objects are held in memory.
-    box_format, normalized, invalid
+    box_format, normalized, invalid, instance_masks
         As for ``TarShards``.
 
     Raises
@@ -74,6 +74,7 @@ class HuggingFace:
     box_format: BoxFormat | None = field(default=None, kw_only=True)
     normalized: bool = field(default=False, kw_only=True)
     invalid: Invalid = field(default="clip", kw_only=True)
+    instance_masks: bool = field(default=False, kw_only=True)
 
     upright: ClassVar = True  # ``Image()`` turns photos as EXIF says
 
@@ -107,7 +108,9 @@ class HuggingFace:
             return self._by_python(why, tuple(opened.images))
         if self.instances is None:
             return opened
-        form = BoxForm(self.box_format, self.normalized, self.invalid).check("HuggingFace")
+        form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check(
+            "HuggingFace"
+        )
         if self.instances not in table.column_names:
             raise PlanError(f"{self.describe()}: there is no column {self.instances!r}")
         objects = table.column(self.instances)

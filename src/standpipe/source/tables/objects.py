@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from standpipe.contracts import Paths, RaggedRows, Records
-from standpipe.contracts.source import FieldSpec
+from standpipe.contracts.source import FieldSpec, places_in_ranges
 from standpipe.errors import PlanError
-from standpipe.source.annotations.table import Annotations, Faults
+from standpipe.source.annotations.shapes import ShapeReader
+from standpipe.source.annotations.table import Annotations, Faults, Masks
 from standpipe.source.tables.opened import OpenTable, named_classes
-from standpipe.source.targets import BOXES, FORMS, LABELS, BoxForm, key_of_target
+from standpipe.source.targets import BOXES, FORMS, LABELS, SEGMENTATION, BoxForm, key_of_target
 from standpipe.spec import SIDES, AnyArray, Int64Array, RaggedSpec
 
 
@@ -25,13 +26,15 @@ class OpenObjects(OpenTable):
     values  values of all objects by name, (objects, …) each
     ends    (records,) int64: end of each record's objects among all
     sizes   (records, 2) int64: height and width of the images in pixels
-    faults  what is wrong with boxes
+    faults  what is wrong with boxes and masks
+    shapes  the shapes of all objects; None without any
     """
 
     values: Mapping[str, AnyArray]
     ends: Int64Array
     sizes: Int64Array
     faults: Faults
+    shapes: RaggedRows | None = None
 
     flip_pairs = None
     skeleton = ()
@@ -53,10 +56,18 @@ class OpenObjects(OpenTable):
         return int(self.ends[-1])
 
     @property
+    def has_masks(self) -> bool:
+        """True if objects have shapes."""
+        return self.shapes is not None
+
+    @property
     def index_bytes(self) -> int:
         """Bytes of memory: of the table's places, and of the objects."""
-        arrays = (self.ends, self.sizes, *self.values.values())
-        return super().index_bytes + sum(each.nbytes for each in arrays)
+        return super().index_bytes + sum(each.nbytes for each in self._arrays())
+
+    def _arrays(self) -> list[AnyArray]:
+        shapes = [] if self.shapes is None else [self.shapes.values, self.shapes.ends]
+        return [self.ends, self.sizes, *self.values.values(), *shapes]
 
     @property
     def index_note(self) -> str:
@@ -67,12 +78,16 @@ class OpenObjects(OpenTable):
     @cached_property
     def digest(self) -> str:
         """A digest of the table's, and of all objects."""
-        return self.digest_of(super().digest, [self.ends, self.sizes, *self.values.values()])
+        return self.digest_of(super().digest, self._arrays())
 
     def locate(self, indices: Int64Array) -> Records:
         """Return the places of the images, the numbers, the texts, and the objects."""
         ragged = {name: RaggedRows(each, self.ends).take(indices) for name, each in self.values.items()}
-        return replace(super().locate(indices), ragged=ragged, sizes=self.sizes[indices])
+        shapes = None
+        if self.shapes is not None:
+            begins = np.where(indices > 0, self.ends[indices - 1], 0)
+            shapes = self.shapes.take(places_in_ranges(begins, self.ends[indices])[0])
+        return replace(super().locate(indices), ragged=ragged, sizes=self.sizes[indices], shapes=shapes)
 
 
 def with_objects(
@@ -86,7 +101,10 @@ def with_objects(
     Raises ``PlanError`` for columns without boxes and labels, without the images' sizes, and for wrong boxes with
     ``invalid="error"``.
     """
-    counts, values = _values(column.combine_chunks())
+    counts, flat = _flat(column.combine_chunks())
+    segments = flat.pop(SEGMENTATION, None)
+    numbers = {each: _numbers(found) for each, found in flat.items()}
+    values = {each: found for each, found in numbers.items() if found is not None}
     keys = {each: key_of_target(each, values) for each in (BOXES, LABELS)}
     shapes = [values[key].shape[1:] for key in keys.values() if key is not None]
     if shapes != [(4,), ()]:
@@ -100,6 +118,11 @@ def with_objects(
             "'width'. Add them with dataset.map, or write MapSource(dataset, encoded='image', instances=('boxes', "
             "'labels')), which reads sizes as images come"
         )
+    if form.instance_masks and segments is None:
+        raise PlanError(
+            f"{call}: instance_masks=True needs a list {SEGMENTATION!r} in each row of {name!r}, with a mask for each "
+            "box"
+        )
     every = range(table.num_records)
     sizes = np.stack([table.column(side, 0, len(every)) for side in SIDES], axis=1).astype(np.int64)
     rows = np.repeat(every, counts)
@@ -111,6 +134,9 @@ def with_objects(
         if each not in table.fields
     }
     pixels = form.in_pixels({BOXES: boxes, **others}, sizes[rows])
+    reader = ShapeReader()
+    for each in segments if form.instance_masks else ():
+        reader.add(each.as_py())
     found = Annotations(
         paths=Paths.pack([]),
         sizes=sizes,
@@ -120,6 +146,7 @@ def with_objects(
         values=pixels,
         columns={},
         classes=None,
+        masks=Masks.of(reader, sizes[rows] if form.normalized else None) if form.instance_masks else None,
         place=lambda number: f"record {rows[number]:,}",
     )
     faults = Faults(call)
@@ -134,11 +161,12 @@ def with_objects(
         ends=np.cumsum(np.bincount(found.rows, minlength=len(every))),
         sizes=sizes,
         faults=faults,
+        shapes=None if found.masks is None else found.masks.shapes.take(found.masks.numbers),
     )
 
 
-def _values(array: Any) -> tuple[Int64Array, dict[str, AnyArray]]:
-    """Return the number of objects of each record, and those values of objects that are numbers, by name."""
+def _flat(array: Any) -> tuple[Int64Array, dict[str, Any]]:
+    """Return the number of objects of each record, and arrays of all objects' values by name."""
     import pyarrow as pa
 
     lists = {}
@@ -153,8 +181,7 @@ def _values(array: Any) -> tuple[Int64Array, dict[str, AnyArray]]:
         flat = {part.name: each for part, each in zip(objects.type, objects.flatten(), strict=True)}
     else:
         return np.zeros(len(array), np.int64), {}
-    found = {name: _numbers(each) for name, each in flat.items()}
-    return counts, {name: each for name, each in found.items() if each is not None}
+    return counts, flat
 
 
 def _numbers(flat: Any) -> AnyArray | None:
