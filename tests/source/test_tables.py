@@ -500,3 +500,31 @@ def test_objects_are_instances(listed: bool, tmp_path: Path) -> None:
     ).open()
     assert dropped.num_instances == 0
     assert "10 × box outside its image" in dropped.index_note
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_keypoints_of_objects(nested: bool, tmp_path: Path) -> None:
+    points: Any = [[1.0, 2, 2], [9, 12, 1]] if nested else [1.0, 2, 2, 9, 12, 1]
+    one = {"bbox": [[1.0, 2, 10, 12]] * 2, "category": [1, 2], "keypoints": [points] * 2}
+    objects = [one if n % 2 else {name: [] for name in one} for n in range(ROWS)]
+    sizes = {"width": [30] * ROWS, "height": [20 + n % 7 for n in range(ROWS)]}
+    number, side = datasets.Value("float64"), datasets.Value("int32")
+    lists = {"bbox": [[number]], "category": [side], "keypoints": [[[number]]] if nested else [[number]]}
+    kinds = features(width=side, height=side, objects=lists)
+    dataset = stored(tmp_path, {**sizes, "objects": objects}, kinds=kinds)
+    source = sp.HuggingFace(dataset, instances="objects")
+    check_source(source)
+    found = source.open().locate(np.array([0, 3])).ragged["keypoints"]
+    assert found.values.tolist() == [[[1, 2, 2], [9, 12, 1]]] * 2
+    assert found.values.dtype == np.float32
+    wrong = {**lists, "keypoints": [side]}
+    objects = [{"bbox": [[1.0, 2, 10, 12]], "category": [1], "keypoints": [5]}] * ROWS
+    dataset = stored(
+        tmp_path / "wrong",
+        {**sizes, "objects": objects},
+        kinds=features(width=side, height=side, objects=wrong),
+    )
+    with pytest.raises(
+        sp.PlanError, match="each object's 'keypoints' must be x, y and visibility of each point"
+    ):
+        sp.HuggingFace(dataset, instances="objects").open()

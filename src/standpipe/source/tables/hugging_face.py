@@ -49,8 +49,9 @@ class HuggingFace:
         The column that becomes the field ``image``.
     instances : str, optional
         The column with the objects of each image, such as ``"objects"``: lists of boxes (``bbox`` or ``boxes``), of
-        labels (``category``, ``category_id`` or ``labels``), and perhaps of further numbers, such as ``area``. Columns
-        ``width`` and ``height`` have the images' sizes. Objects are held in memory.
+        labels (``category``, ``category_id`` or ``labels``), and perhaps of ``keypoints``, x, y and visibility of each,
+        and of further numbers, such as ``area``. Columns ``width`` and ``height`` have the images' sizes. Objects are
+        held in memory.
     box_format, normalized, invalid, instance_masks
         As for ``TarShards``.
 

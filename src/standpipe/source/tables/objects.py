@@ -15,7 +15,7 @@ from standpipe.errors import PlanError
 from standpipe.source.annotations.shapes import ShapeReader
 from standpipe.source.annotations.table import Annotations, Faults, Masks
 from standpipe.source.tables.opened import OpenTable, named_classes
-from standpipe.source.targets import BOXES, FORMS, LABELS, SEGMENTATION, BoxForm, key_of_target
+from standpipe.source.targets import BOXES, FORMS, KEYPOINTS, LABELS, SEGMENTATION, BoxForm, key_of_target
 from standpipe.spec import SIDES, AnyArray, Int64Array, RaggedSpec
 
 
@@ -133,6 +133,10 @@ def with_objects(
         for each, found in values.items()
         if each not in table.fields
     }
+    if (points := others.get(KEYPOINTS)) is not None:
+        if points.ndim != 2 or points.shape[1] % 3:
+            raise PlanError(f"{call}: each object's {KEYPOINTS!r} must be x, y and visibility of each point")
+        others[KEYPOINTS] = points.reshape(len(points), -1, 3).astype(np.float32)
     pixels = form.in_pixels({BOXES: boxes, **others}, sizes[rows])
     reader = ShapeReader()
     for each in segments if form.instance_masks else ():
