@@ -261,13 +261,28 @@ def test_memory_stays_within_the_forecast(tmp_path: Path, partners: Any) -> None
         ([sp.Resize((32, 32)), sp.Normalize(), sp.Mosaic(32)], "behind all compositions"),
         ([sp.Resize(32, max_size=40), sp.MixUpInstances()], "isn't fixed"),
         ([sp.Resize((32, 32)), sp.Mosaic(32, p=0.5)], "isn't fixed"),
-        ([sp.Resize((32, 32)), lambda image: image, sp.Mosaic(32)], "Python code"),
+        (
+            [sp.Resize((32, 32)), np.asarray, sp.Mosaic(32)],
+            r"can't be beside numpy.asarray, which runs .* in your loop",
+        ),
         ([sp.Resize((32, 32)), sp.Grayscale(), sp.Mosaic(32)], "channels"),
     ],
 )
 def test_what_cant_be_put_together_is_refused(tmp_path: Path, steps: list[Any], said: str) -> None:
     with pytest.raises(sp.PlanError, match=said):
         sp.Pipeline(painted(tmp_path, 8)).map(*steps).batch(4).plan()
+
+
+@pytest.mark.parametrize("partners", [sp.Recent(20), "any"])
+def test_what_runs_python_code_is_refused(tmp_path: Path, partners: Any) -> None:
+    dataset = sp.MapSource([b""] * 4, encoded="image", instances=("boxes", "labels"))
+    with pytest.raises(
+        sp.PlanError, match=r"(?s)a dataset's Python code.*FileList\('images.txt', instances="
+    ):
+        recipe(dataset, partners=partners).batch(4, instances=sp.Pad(length=4)).plan()
+    pipeline = recipe(painted(tmp_path, 8), partners=partners).batch(4)
+    with pytest.raises(sp.PlanError, match=r"can't be beside .*asarray.*store images that it has changed"):
+        pipeline.map_batch(np.asarray).plan()
 
 
 def test_sources_without_sizes_are_refused() -> None:

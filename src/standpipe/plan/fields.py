@@ -19,8 +19,10 @@ from standpipe.spec import DECODED, ArraySpec, Executor, LastBatch, Listed, Ragg
 from standpipe.transform import (
     IMAGE,
     MASK,
+    BatchFunction,
     ComposedKernel,
     FieldKind,
+    Function,
     Mixing,
     NativeKernel,
     NativeStep,
@@ -97,12 +99,18 @@ def composed(
     """
     what = next(each for each in pipeline.transforms if isinstance(each, ComposingTransform)).describe()
     steps = divided(pipeline, source).steps
-    is_python = isinstance(source, PythonSource) or not all(isinstance(each, NativeStep) for each in steps)
-    if is_python or pipeline.batch_functions:
+    if isinstance(source, PythonSource):
         raise PlanError(
-            f"{what} can't be beside Python code, as a worker has only a part of a batch: leave out the functions, and "
-            "use a source that Python doesn't make, such as Coco, YoloLabels or HuggingFace"
+            f"{what} can't follow a dataset's Python code, which runs in workers that have only a part of a batch: "
+            "use Coco, YoloLabels or HuggingFace, or write the images' paths and their boxes to files for "
+            "FileList('images.txt', instances='boxes.jsonl')"
         )
+    for each in (*pipeline.transforms, *pipeline.batch_functions):
+        if isinstance(each, Function | BatchFunction):
+            raise PlanError(
+                f"{what} can't be beside {each.describe()}, which runs in workers that have only a part of a batch: "
+                "use standpipe's transforms, store images that it has changed once, or call it in your loop"
+            )
     if executor is Executor.INLINE or by_sample:
         raise PlanError(
             f"{what} needs executor='thread', and labels that a column has: leave out executor='inline'"
