@@ -228,6 +228,36 @@ def test_a_bad_image_is_replaced_wherever_it_is_a_partner(tmp_path: Path, partne
         list(recipe(levels(tmp_path / "again", 50, bad), partners=partners).batch(8).loader())
 
 
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_bad_partner_of_many_rows_counts_once(tmp_path: Path, executor: Any) -> None:
+    pipeline = recipe(levels(tmp_path, 6, (2,)), partners="any").batch(6).on_error(sp.Replace(at_most=1))
+    with pipeline.loader(memory="300MiB", executor=executor) as loader:
+        (batch,) = loader
+        assert 2 not in batch["index"]
+        assert 3 not in batch["id"]
+        assert len({(sample.index, sample.position) for sample in loader.bad_samples}) == 1
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("side", [1, 30])
+def test_images_without_instances_and_of_one_pixel(tmp_path: Path, side: int, executor: Any) -> None:
+    (tmp_path / "images").mkdir()
+    entries = []
+    for number in range(8):
+        Image.new("RGB", (side, side), (200, 200, 200)).save(tmp_path / "images" / f"{number}.png")
+        entries.append({"id": number, "file_name": f"{number}.png", "width": side, "height": side})
+    boxes = [annotation(1, 0, (0, 0, side, side)) | {"segmentation": [[0, 0, side, 0, side, side, 0, side]]}]
+    source = written(tmp_path, entries, boxes, instance_masks=True)
+    steps = [sp.LetterBox(32, pad=False), sp.Mosaic(32), sp.CopyPaste(1.0), sp.Resize((32, 32))]
+    pipeline = sp.Pipeline(source).map(*steps, sp.MixUpInstances(1.0), sp.SanitizeBoundingBoxes()).batch(4)
+    with pipeline.loader(memory="300MiB", executor=executor) as loader:
+        first, second = loader
+        assert {*first["id"]} == {1}
+        assert len(second["instance_offsets"]) == 5
+        assert (second["instance_masks"].max(axis=(1, 2)) == np.diff(second["instance_offsets"])).all()
+        assert set(np.unique(first["image"])) > {114, 200}
+
+
 def test_a_resume_behind_a_bad_image_has_its_replacement_as_a_partner(tmp_path: Path) -> None:
     pipeline = recipe(levels(tmp_path, 50, (5, 11, 17)), partners=sp.Recent(20)).batch(8)
     pipeline = pipeline.on_error(sp.Replace(at_most=5))

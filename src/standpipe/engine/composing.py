@@ -39,7 +39,7 @@ class Composing:
         self._workers = cast("NativeWorkers", run.workers)
         self._epoch = 0
         self._recent: dict[int, tuple[BatchRecords, int]] = {}  # by position, the oldest first
-        self._ledger = Ledger(self._plan)  # of rows that other batches have counted, or count
+        self._ledger = Ledger(self._plan)  # of partners
 
     def forget(self) -> None:
         """Forget the images of earlier rows, whose batches may not have been finished."""
@@ -224,8 +224,9 @@ class Composing:
             views = layout.views(np.empty(layout.stride_bytes, np.uint8), rows)
             assignment = Assignment(-1, at, located(self._plan, indices[part]), positions[part], views)
             some = None if attempts is None else attempts[part]
-            valid = np.ones(rows, np.bool_)
-            records = BatchRecords(self._plan, self._ledger, assignment, valid, self._tracer, some)
+            # A bad one counts in its own row, however many rows it is a partner of.
+            counts = np.zeros(rows, np.bool_)
+            records = BatchRecords(self._plan, self._ledger, assignment, counts, self._tracer, some)
             records.trace(assignment.records)
             job = self._workers.begin(records.placed(), self._ring, some)
             self._workers.submit(job)

@@ -29,7 +29,7 @@ class BatchRecords:
 
     ledger      the limit of bad samples
     assignment  the slot to fill, and the batch's first records
-    valid       (rows,) bool: False for rows that only pad the batch
+    valid       (rows,) bool: False for rows that don't count as bad: they pad the batch, or are partners of others
     tracer      repeats what transforms draw for an image; None if nobody needs it
     first       (rows,) the attempts of the first records; None: 0
     bad         the bad samples that were replaced, in order
