@@ -25,17 +25,8 @@ from _peers import rate
 
 PX, CLASSES, FILL = 640, 80, 114
 RECENT = 127  # frames that ultralytics keeps for a batch of 16
-RECIPE = {
-    "mosaic": 1.0,
-    "mixup": 0.1,
-    "degrees": 0.0,
-    "translate": 0.1,
-    "scale": 0.5,
-    "hsv_h": 0.015,
-    "hsv_s": 0.7,
-    "hsv_v": 0.4,
-    "fliplr": 0.5,
-}
+MOVES = {"mosaic": 1.0, "mixup": 0.1, "degrees": 0.0, "translate": 0.1, "scale": 0.5, "fliplr": 0.5}
+RECIPE = MOVES | {"hsv_h": 0.015, "hsv_s": 0.7, "hsv_v": 0.4}
 
 
 class Standpipe:
@@ -68,10 +59,8 @@ class Ultralytics:
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.loader:
-            yield (
-                batch["img"].numpy(),
-                in_pixels(batch["bboxes"].numpy(), batch["batch_idx"].numpy(), len(batch["img"])),
-            )
+            boxes, rows = batch["bboxes"].numpy(), batch["batch_idx"].numpy()
+            yield batch["img"].numpy(), in_pixels(boxes, rows, len(batch["img"]))
 
 
 def in_pixels(boxes: Any, rows: Any, count: int) -> list[Any]:
@@ -94,16 +83,9 @@ class AlbumentationsX:
 
         torch.set_num_threads(1)
         kind: Any = torch.utils.data.DataLoader
-        self.loader = kind(
-            Mosaics(Path(args.folder)),
-            args.batch,
-            shuffle=True,
-            num_workers=args.workers,
-            drop_last=True,
-            persistent_workers=True,
-            prefetch_factor=4,
-            collate_fn=together,
-        )
+        workers = {"num_workers": args.workers, "persistent_workers": True, "prefetch_factor": 4}
+        images = Mosaics(Path(args.folder))
+        self.loader = kind(images, args.batch, shuffle=True, drop_last=True, collate_fn=together, **workers)
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         yield from self.loader
@@ -122,24 +104,18 @@ class Mosaics:
         self.rows = [self.labelled(folder / "labels" / f"{file.stem}.txt") for file in self.files]
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         move, scale = RECIPE["translate"], RECIPE["scale"]
-        gains = [
-            (-gain * side, gain * side) for gain, side in zip((0.015, 0.7, 0.4), (180, 128, 128), strict=True)
-        ]
-        boxes = A.BboxParams(
-            "yolo",
-            ["labels"],
-            min_width=2,
-            min_height=2,
-            min_visibility=0.1,
-            max_accept_ratio=100,
-            clip_bboxes_on_input=True,
-        )
-        mosaic = A.Mosaic(
-            (2, 2), (PX, PX), (PX, PX), (0.25, 0.75), fit_mode="contain", fill=FILL, p=RECIPE["mosaic"]
-        )
+        most = RECIPE["hsv_h"] * 180, RECIPE["hsv_s"] * 128, RECIPE["hsv_v"] * 128
+        limits = {"min_width": 2, "min_height": 2, "min_visibility": 0.1, "max_accept_ratio": 100}
+        boxes = A.BboxParams("yolo", ["labels"], clip_bboxes_on_input=True, **limits)
+        places = {"center_range": (0.25, 0.75), "fit_mode": "contain", "fill": FILL, "p": RECIPE["mosaic"]}
+        mosaic = A.Mosaic((2, 2), (PX, PX), (PX, PX), **places)
         affine = A.Affine((1 - scale, 1 + scale), (-move, move), fill=FILL, p=1)
         self.geometry = A.Compose([mosaic, affine], bbox_params=boxes, telemetry=False)
-        colours = [A.HueSaturationValue(*gains, p=1), A.HorizontalFlip(p=RECIPE["fliplr"]), A.ToTensorV2()]
+        colours = [
+            A.HueSaturationValue(*((-each, each) for each in most), p=1),
+            A.HorizontalFlip(p=RECIPE["fliplr"]),
+            A.ToTensorV2(),
+        ]
         self.colours = A.Compose(colours, bbox_params=boxes, telemetry=False)
 
     def labelled(self, file: Path) -> tuple[Any, list[int]]:
@@ -213,8 +189,8 @@ def main() -> None:
     arguments.add_argument("--recipe", type=json.loads, default=RECIPE, help="the recipe's values, as JSON")
     arguments.add_argument("--began", type=float, default=time.time())
     args = arguments.parse_args()
-    tasks = {"rate": rate, "rows": rows}
-    print(json.dumps(tasks[args.task](LOADERS[args.loader](args), args)), flush=True)
+    task = {"rate": rate, "rows": rows}[args.task]
+    print(json.dumps(task(LOADERS[args.loader](args), args)), flush=True)
     os._exit(0)  # without waiting for workers
 
 

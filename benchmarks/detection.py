@@ -147,7 +147,7 @@ class Boxed:
 
         content = json.loads(file.read_text())
         self._photos, self._images = photos, content["images"]
-        self._transform, self._kinds, self._torch = transform, kinds, torch
+        self._transform, self.kinds, self._torch = transform, kinds, torch
         found: dict[int, list[Any]] = {image["id"]: [] for image in self._images}
         for each in content["annotations"]:
             found[each["image_id"]].append(each)
@@ -157,17 +157,19 @@ class Boxed:
         return len(self._images)
 
     def __getitem__(self, index: int) -> Any:
-        torch, about = self._torch, self._images[index]
+        about = self._images[index]
         image = Image.open(self._photos / about["file_name"]).convert("RGB")
-        found = self._found[about["id"]]
+        return self._transform(image, self.target(about, self._found[about["id"]]))
+
+    def target(self, about: dict[str, Any], found: list[Any]) -> dict[str, Any]:
+        """Return the target of an image with its annotations, as torchvision's detectors take it."""
+        torch = self._torch
         boxes = torch.tensor([each["bbox"] for each in found]).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
-        boxes = self._kinds.BoundingBoxes(boxes, format="XYXY", canvas_size=(about["height"], about["width"]))
+        boxes = self.kinds.BoundingBoxes(boxes, format="XYXY", canvas_size=(about["height"], about["width"]))
         labels = torch.tensor([each["category_id"] for each in found], dtype=torch.int64)
         area = torch.tensor([each["area"] for each in found])
-        return self._transform(
-            image, {"boxes": boxes, "labels": labels, "area": area, "image_id": about["id"]}
-        )
+        return {"boxes": boxes, "labels": labels, "area": area, "image_id": about["id"]}
 
 
 def detr_transform(v2: Any, kinds: Any) -> Any:

@@ -23,12 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _measure import Figure, column, in_turn, last_json, parser, ratio, report
 from _peers import rate
 from augmentations import TESTS
 from beside_torch import Repeated
-from detection import FILL, write
-from PIL import Image
+from detection import FILL, Boxed, write
 
 SIDE = 1024
 
@@ -39,9 +39,7 @@ def main() -> None:
     made.add_argument("--batch", type=int, default=8, metavar="N", help="rows (default: 8)")
     made.add_argument("--boxes", type=int, default=7, metavar="N", help="objects of an image (default: 7)")
     made.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each run (default: 10)")
-    made.add_argument(
-        "--only", nargs=2, metavar=("LOADER", "FILE"), help="run a loader, and print a JSON object"
-    )
+    made.add_argument("--only", nargs=2, metavar=("LOADER", "FILE"), help="run one, and print a JSON object")
     made.set_defaults(began=time.time())
     args = made.parse_args()
     if args.only is not None:
@@ -76,10 +74,8 @@ def outline(file: Path) -> None:
         points: list[float] = []
         for step in range(number := draw.randint(8, 40)):
             angle, reach = 2 * math.pi * step / number, draw.uniform(0.35, 0.5)
-            points += (
-                left + width * (0.5 + reach * math.cos(angle)),
-                top + height * (0.5 + reach * math.sin(angle)),
-            )
+            across, down = (0.5 + reach * of(angle) for of in (math.cos, math.sin))
+            points += left + width * across, top + height * down
         each["segmentation"] = [[round(value, 2) for value in points]]
     file.write_text(json.dumps(content))
 
@@ -94,13 +90,13 @@ class Standpipe:
         import standpipe.torch
 
         torch.set_num_threads(1)
-        new: Any = sp
-        pipeline: Any = sp.Pipeline(new.Coco(args.path, file, instance_masks=True)).shuffle(seed=7)
+        source = sp.Coco(args.path, file, instance_masks=True)
+        pipeline = sp.Pipeline(source).shuffle(seed=7)
         pipeline = pipeline.map(
             sp.ScaleJitter((SIDE, SIDE)),
             sp.FixedSizeCrop(SIDE, fill=FILL),
             sp.RandomHorizontalFlip(),
-            new.CopyPaste(),
+            sp.CopyPaste(),
             sp.ToDtype("float32", scale=True),
             sp.SanitizeBoundingBoxes(),
         )
@@ -111,82 +107,33 @@ class Standpipe:
         yield from self.loader
 
 
-class Outlined:
-    """A dataset for torch's loader: images by Pillow, polygons drawn by pycocotools, and torchvision's transforms."""
+class Outlined(Boxed):
+    """A dataset for torch's loader: images by Pillow, polygons by pycocotools, and torchvision's transforms of all."""
 
-    def __init__(self, photos: Path, file: Path, transform: Any, kinds: Any) -> None:
-        content = json.loads(file.read_text())
-        self._photos, self._images = photos, content["images"]
-        self._transform, self._kinds = transform, kinds
-        self._found: dict[int, list[Any]] = {image["id"]: [] for image in self._images}
-        for each in content["annotations"]:
-            self._found[each["image_id"]].append(each)
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int) -> Any:
+    def target(self, about: dict[str, Any], found: list[Any]) -> dict[str, Any]:
         import torch
         from pycocotools import mask  # type: ignore[import-untyped]
 
-        about = self._images[index]
-        image = Image.open(self._photos / about["file_name"]).convert("RGB")
-        height, width = size = about["height"], about["width"]
-        found = self._found[about["id"]]
-        drawn = [mask.decode(mask.frPyObjects(each["segmentation"], *size)).any(2) for each in found]
-        masks = torch.stack([torch.as_tensor(each, dtype=torch.uint8) for each in drawn]) if found else None
-        boxes = torch.tensor([each["bbox"] for each in found]).reshape(-1, 4)
-        boxes[:, 2:] += boxes[:, :2]
-        target = {
-            "boxes": self._kinds.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
-            "labels": torch.tensor([each["category_id"] for each in found], dtype=torch.int64),
-            "masks": self._kinds.Mask(
-                torch.zeros(0, height, width, dtype=torch.uint8) if masks is None else masks
-            ),
-            "image_id": about["id"],
-        }
-        return self._transform(image, target)
+        size = about["height"], about["width"]
+        masks = [mask.decode(mask.frPyObjects(each["segmentation"], *size)).any(2) for each in found]
+        pixels = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *size))
+        return super().target(about, found) | {"masks": self.kinds.Mask(pixels)}
 
 
 def jitter(v2: Any, kinds: Any) -> Any:
-    """Return the transforms ``lsj`` of torchvision's references."""
+    """Return the transforms ``lsj`` of torchvision's references; they draw a crop's place once for both axes."""
     import torch
 
-    class FixedSizeCrop(v2.Transform):  # type: ignore[misc]  # the references have their own
-        def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
-            height, width = v2._utils.query_size(flat_inputs)
-            place = random.random()
-            top, left = (int(max(side - SIDE, 0) * place) for side in (height, width))
-            return {"top": top, "left": left, "height": min(height, SIDE), "width": min(width, SIDE)}
+    def cropped(image: Any, target: Any) -> Any:
+        return v2.RandomCrop([min(side, SIDE) for side in (image.height, image.width)])(image, target)
 
-        def transform(self, value: Any, params: dict[str, Any]) -> Any:
-            return self._call_kernel(v2.functional.crop, value, **params)
+    def padded(image: Any, target: Any) -> Any:
+        sides = [0, 0, SIDE - image.width, SIDE - image.height]
+        return v2.Pad(sides, fill={kinds.Mask: 0, "others": FILL})(image, target)
 
-    class PadTo(v2.Transform):  # type: ignore[misc]
-        def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
-            height, width = v2._utils.query_size(flat_inputs)
-            return {"padding": [0, 0, SIDE - width, SIDE - height]}
-
-        def transform(self, value: Any, params: dict[str, Any]) -> Any:
-            fill = 0 if isinstance(value, kinds.Mask) else FILL
-            return (
-                self._call_kernel(v2.functional.pad, value, fill=fill, **params)
-                if any(params["padding"])
-                else value
-            )
-
-    return v2.Compose(
-        [
-            v2.ScaleJitter((SIDE, SIDE)),
-            FixedSizeCrop(),
-            v2.SanitizeBoundingBoxes(),
-            PadTo(),
-            v2.RandomHorizontalFlip(),
-            v2.ToImage(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.ToPureTensor(),
-        ]
-    )
+    scaled, dropped = v2.ScaleJitter((SIDE, SIDE)), v2.SanitizeBoundingBoxes()
+    floats = v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()
+    return v2.Compose([scaled, cropped, dropped, padded, v2.RandomHorizontalFlip(), *floats])
 
 
 def copied(samples: list[Any]) -> Any:
@@ -235,14 +182,9 @@ class Torch:
         kinds = torchvision.tv_tensors
         images = Outlined(Path(args.path), file, jitter(torchvision.transforms.v2, kinds), kinds)
         kind: Any = torch.utils.data.DataLoader
+        workers = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
         self.loader = kind(
-            Repeated(images),
-            args.batch,
-            shuffle=True,
-            num_workers=args.workers,
-            drop_last=True,
-            persistent_workers=args.workers > 0,
-            collate_fn=copied,
+            Repeated(images), args.batch, shuffle=True, drop_last=True, collate_fn=copied, **workers
         )
 
     def batches(self) -> Iterator[Any]:
