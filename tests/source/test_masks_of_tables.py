@@ -119,5 +119,5 @@ def test_shapes_are_no_values_of_objects(tmp_path: Path) -> None:
     dataset = without.dataset.map(
         lambda row: {"objects": {n: row["objects"][n] for n in ("bbox", "category")}}
     )
-    with pytest.raises(sp.PlanError, match="needs a list 'segmentation' in each row of 'objects'"):
+    with pytest.raises(sp.PlanError, match="'objects' needs a list 'segmentation' in each row"):
         sp.HuggingFace(dataset, instances="objects", instance_masks=True).open()

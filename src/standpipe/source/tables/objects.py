@@ -118,29 +118,13 @@ def with_objects(
             "'width'. Add them with dataset.map, or write MapSource(dataset, encoded='image', instances=('boxes', "
             "'labels')), which reads sizes as images come"
         )
-    if form.instance_masks and segments is None:
-        raise PlanError(
-            f"{call}: instance_masks=True needs a list {SEGMENTATION!r} in each row of {name!r}, with a mask for each "
-            "box"
-        )
     every = range(table.num_records)
     sizes = np.stack([table.column(side, 0, len(every)) for side in SIDES], axis=1).astype(np.int64)
     rows = np.repeat(every, counts)
     boxes = form.corners(str(keys[BOXES]), values.pop(str(keys[BOXES])).astype(np.float64))
     labels = values.pop(str(keys[LABELS])).astype(np.int64)
-    others = {
-        each: found.astype(FORMS[each].dtype if each in FORMS else found.dtype)
-        for each, found in values.items()
-        if each not in table.fields
-    }
-    if (points := others.get(KEYPOINTS)) is not None:
-        if points.ndim != 2 or points.shape[1] % 3:
-            raise PlanError(f"{call}: each object's {KEYPOINTS!r} must be x, y and visibility of each point")
-        others[KEYPOINTS] = points.reshape(len(points), -1, 3).astype(np.float32)
-    pixels = form.in_pixels({BOXES: boxes, **others}, sizes[rows])
-    reader = ShapeReader()
-    for each in segments if form.instance_masks else ():
-        reader.add(each.as_py())
+    others = {each: found for each, found in values.items() if each not in table.fields}
+    pixels = form.in_pixels({BOXES: boxes, **_further(call, others)}, sizes[rows])
     found = Annotations(
         paths=Paths.pack([]),
         sizes=sizes,
@@ -150,7 +134,7 @@ def with_objects(
         values=pixels,
         columns={},
         classes=None,
-        masks=Masks.of(reader, sizes[rows] if form.normalized else None) if form.instance_masks else None,
+        masks=_masks(f"{call}: {name!r}", segments, sizes[rows], form) if form.instance_masks else None,
         place=lambda number: f"record {rows[number]:,}",
     )
     faults = Faults(call)
@@ -167,6 +151,31 @@ def with_objects(
         faults=faults,
         shapes=None if found.masks is None else found.masks.shapes.take(found.masks.numbers),
     )
+
+
+def _further(call: str, values: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return further values of objects in the dtypes that they have in a batch, and keypoints as (objects, K, 3)."""
+    found = {
+        name: each.astype(FORMS[name].dtype if name in FORMS else each.dtype) for name, each in values.items()
+    }
+    if (points := found.get(KEYPOINTS)) is not None:
+        if points.ndim != 2 or points.shape[1] % 3:
+            raise PlanError(f"{call}: each object's {KEYPOINTS!r} must be x, y and visibility of each point")
+        found[KEYPOINTS] = points.reshape(len(points), -1, 3).astype(np.float32)
+    return found
+
+
+def _masks(where: str, segments: Any, images: Int64Array, form: BoxForm) -> Masks:
+    """Return the shapes of all objects. ``images``: (objects, 2) heights and widths of their images."""
+    if segments is None:
+        raise PlanError(
+            f"{where} needs a list {SEGMENTATION!r} in each row, with a mask for each box: leave out "
+            "instance_masks=True if it has none"
+        )
+    reader = ShapeReader()
+    for each in segments:
+        reader.add(each.as_py())
+    return Masks.of(reader, images if form.normalized else None)
 
 
 def _flat(array: Any) -> tuple[Int64Array, dict[str, Any]]:
