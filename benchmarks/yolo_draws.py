@@ -1,10 +1,11 @@
 """Compare the random numbers of our YOLO recipe with those of ultralytics' own transforms.
 
 Both loaders deliver --rows rows of made images, and every number is calculated from what the rows show: the place of a
-mosaic's centre, the scale and the shifts of the warp, the gains of hue, saturation and value, and the number and the
-mean area of the boxes that are left after the whole recipe. For each, a Kolmogorov–Smirnov test says how probable such
-a difference is between samples of one distribution: of ten numbers one has a p below 0.1 by chance, and a p below 0.001
-is a finding. ``--python ultralytics=PATH`` names the Python of an environment that has ultralytics. PATH isn't used.
+mosaic's centre, the scale and the shifts of the warp, the gains of hue, saturation and value, the boxes that CutMix
+adds, and the number and the mean area of the boxes that are left after the whole recipe. For each, a
+Kolmogorov–Smirnov test says how probable such a difference is between samples of one distribution: of ten numbers one
+has a p below 0.1 by chance, and a p below 0.001 is a finding. ``--python ultralytics=PATH`` names the Python of an
+environment that has ultralytics. PATH isn't used.
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ def one_box(side: float) -> Callable[[random.Random], Any]:
     return lambda _draw: [(0.5, 0.5, side, side)]
 
 
+def two_boxes(draw: random.Random) -> Any:
+    return [(draw.uniform(0.1, 0.9), draw.uniform(0.1, 0.9), 0.2, 0.2) for _ in range(2)]
+
+
 def some_boxes(draw: random.Random) -> Any:
     for _ in range(draw.randint(0, 14)):
         sides = [draw.uniform(0.02, 0.6) for _ in range(2)]
@@ -94,6 +99,14 @@ def warp(rows: dict[str, Any]) -> Values:
     shifts = (box[:, :2] + box[:, 2:]) / 2 / PX
     scale = (box[:, 2] - box[:, 0]) / (PX / 2)
     return {"scale": scale.tolist(), "shift x": shifts[:, 0].tolist(), "shift y": shifts[:, 1].tolist()}
+
+
+def added(rows: dict[str, Any]) -> Values:
+    """Return the number of boxes that CutMix added to the two of a row, and their sides."""
+    sides = [np.array(boxes)[2:] @ [[-1, 0], [0, -1], [1, 0], [0, 1]] for boxes in rows["boxes"]]
+    sides = [each[each.min(axis=1) >= 2] for each in sides]  # ours drops smaller ones
+    x, y = np.concatenate(sides).T.tolist()
+    return {"boxes added": [len(each) for each in sides], "their width": x, "their height": y}
 
 
 def hue(rows: dict[str, Any]) -> Values:
@@ -135,6 +148,7 @@ PARTS: dict[str, tuple[tuple[int, int], Callable[[random.Random], Any], dict[str
     "warp": ((PX, PX), one_box(0.5), {name: RECIPE[name] for name in ("scale", "translate")}, warp),
     "hue": ((PX, PX), one_box(0.5), {"hsv_h": RECIPE["hsv_h"]}, hue),
     "gains": ((PX, PX), one_box(0.5), {name: RECIPE[name] for name in ("hsv_s", "hsv_v")}, gains),
+    "cutmix": ((PX, PX), two_boxes, {"cutmix": 1.0}, added),
     "recipe": ((640, 480), some_boxes, RECIPE, left),
 }
 

@@ -45,6 +45,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "LetterBox": (sp.LetterBox(SIDE),),
     "Mosaic": (sp.LetterBox(SIDE // 2, pad=False), sp.Mosaic(SIDE // 2)),
     "MixUpInstances": (*WHOLE, sp.MixUpInstances()),
+    "CutMixInstances": (*WHOLE, sp.CutMixInstances()),
     "FixedSizeCrop": (sp.Resize((96, 160)), sp.FixedSizeCrop(SIDE, fill=114)),
     "RandomZoomOut": (sp.RandomZoomOut((123, 117, 104), p=1), *WHOLE),
     "RandomPhotometricDistort": (*WHOLE, sp.RandomPhotometricDistort()),

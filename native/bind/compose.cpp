@@ -21,6 +21,8 @@
 namespace standpipe {
 namespace {
 
+using AreaArray = nb::ndarray<const int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+
 std::shared_ptr<Composer> composer_of(std::vector<std::pair<Composition, std::shared_ptr<Program>>> levels) {
     std::vector<Composer::Level> own;
     for (auto& [how, after] : levels) {
@@ -52,12 +54,20 @@ nb::tuple drawn_frames(const Composer& composer, uint64_t seed, uint64_t epoch, 
 
 Numbers<double>::Array traced_frames(const Composer& composer, SizeArray sizes, uint64_t seed, uint64_t epoch,
                                      Column<uint64_t> positions, Column<uint64_t> attempts,
-                                     std::optional<size_t> levels, bool mirrored) {
+                                     std::optional<size_t> levels, bool mirrored,
+                                     const std::optional<AreaArray>& areas) {
     const size_t rows = positions.shape(0), each = composer.frames();
     if (attempts.shape(0) != rows || sizes.shape(0) != rows * each)
         throw nb::value_error("sizes: of each frame of each row; attempts: one per row");
     const size_t count = levels.value_or(composer.levels());
     if (count > composer.levels()) throw nb::value_error("levels: more than there are");
+    const size_t pictures = areas ? composer.pasted_pictures() : 0;
+    if (areas && areas->shape(0) != rows * pictures) throw nb::value_error("areas: one per picture");
+    std::vector<Box> boxes(rows * pictures);
+    for (size_t i = 0; i < boxes.size(); ++i) {
+        const auto side = [&](size_t at) { return static_cast<int>(areas->data()[4 * i + at]); };
+        boxes[i] = {side(0), side(1), side(2) - side(0), side(3) - side(1)};
+    }
     std::vector<Size> own = sizes_of(sizes);
     std::vector<std::vector<Move>> moves(rows * each);
     {
@@ -65,7 +75,8 @@ Numbers<double>::Array traced_frames(const Composer& composer, SizeArray sizes, 
         for (size_t row = 0; row < rows; ++row)
             composer.trace(std::span(own).subspan(row * each, each),
                            {epoch_key(seed, epoch), positions.data()[row], attempts.data()[row]}, count,
-                           mirrored, std::span(moves).subspan(row * each, each));
+                           mirrored, std::span(boxes).subspan(row * pictures, pictures),
+                           std::span(moves).subspan(row * each, each));
     }
     return numbers_of(moves, own);
 }
@@ -184,12 +195,14 @@ void bind_compose(nb::module_& m) {
             "pasted_pictures", &Composer::pasted_pictures,
             "Number of pictures of a row on which something is pasted, if all compositions take place.")
         .def("trace", &traced_frames, "sizes"_a, "seed"_a, "epoch"_a, "positions"_a, "attempts"_a,
-             "levels"_a = nb::none(), "mirrored"_a = false,
+             "levels"_a = nb::none(), "mirrored"_a = false, "areas"_a = nb::none(),
              "Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as "
              "``Program.trace``\n"
              "does. ``sizes``: (n × frames, 2) int64, height and width in pixels. ``levels``: up to the "
              "pictures\n"
-             "behind so many, or behind all. ``mirrored``: of what is pasted mirrored.");
+             "behind so many, or behind all. ``mirrored``: of what is pasted mirrored. ``areas``: (n × "
+             "pictures, 4)\n"
+             "int64 xyxy, where pictures are pasted, which are cut off there; without them, they aren't.");
 }
 
 }  // namespace standpipe

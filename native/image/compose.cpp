@@ -138,6 +138,14 @@ class ArrangedRows final : public PictureRows {
     const Arranged& from_;
 };
 
+// Adds the moves of a picture that is cut off at the edges of an area, and stays where it is.
+void cut_off(const Box& area, Size canvas, std::vector<Move>& moves) {
+    const double x = area.x, y = area.y;
+    moves.push_back({{1, 0, -x, 0, 1, -y, 0, 0, 1}, area.height, area.width});
+    // As behind a warp, what was cut off before doesn't count for SanitizeBoundingBoxes.
+    moves.push_back({{1, 0, x, 0, 1, y, 0, 0, 1}, canvas.height, canvas.width, Move::Kind::warps});
+}
+
 void blend(const uint8_t* __restrict first, const uint8_t* __restrict second, int share, size_t bytes,
            uint8_t* __restrict out) noexcept {
     const auto own = static_cast<uint32_t>(share), other = (1U << kShareBits) - own;
@@ -191,7 +199,7 @@ size_t Composer::pasted_pictures() const noexcept {
 }
 
 Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key,
-                     bool mirrored, std::span<std::vector<Move>> moves) const {
+                     bool mirrored, std::span<const Box> areas, std::span<std::vector<Move>> moves) const {
     if (level == 0) return sizes[first];
     const Level& at = levels_[level - 1];
     const size_t step = frames_[level - 1];
@@ -200,7 +208,7 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
     const size_t count = draws.uniform() < at.how.p ? at.how.pictures() : 1;
     std::array<Size, 4> parts;
     for (size_t i = 0; i < count; ++i)
-        parts[i] = trace(level - 1, first + i * step, sizes, key, mirrored, moves);
+        parts[i] = trace(level - 1, first + i * step, sizes, key, mirrored, areas, moves);
     const Arranged made = arranged(at.how, draws, {parts.data(), count});
     std::vector<Move> later;
     standpipe::trace(*at.after, 0, made.canvas, own, later);
@@ -217,6 +225,8 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
                                          static_cast<double>(made.parts[i].top), 0, 0, 1},
                                         made.canvas.height,
                                         made.canvas.width});
+            else if (i == 1 && at.how.pastes() && !areas.empty())
+                cut_off(areas[first / frames_[level]], made.canvas, moves[frame]);
             moves[frame].insert(moves[frame].end(), later.begin(), later.end());
         }
     const RowFormat& format = at.after->format();
@@ -224,11 +234,11 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
 }
 
 void Composer::trace(std::span<const Size> sizes, const SampleKey& key, size_t levels, bool mirrored,
-                     std::span<std::vector<Move>> moves) const {
+                     std::span<const Box> areas, std::span<std::vector<Move>> moves) const {
     std::vector<uint8_t> used(frames());
     mark(levels_.size(), 0, key, used);
     for (size_t first = 0; first < frames(); first += frames_[levels])
-        if (used[first]) trace(levels, first, sizes, key, mirrored, moves);
+        if (used[first]) trace(levels, first, sizes, key, mirrored, areas, moves);
 }
 
 // A picture on its way to a row.

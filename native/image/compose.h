@@ -91,9 +91,10 @@ class Composer : public std::enable_shared_from_this<Composer> {
     void draw(const SampleKey& key, std::span<uint8_t> used, std::span<uint64_t> words) const noexcept;
 
     // Sets the moves of each frame's pixels to the pictures behind the first `levels` ones, without the
-    // pixels; none for frames that aren't used. `mirrored`: those of what is pasted mirrored.
+    // pixels; none for frames that aren't used. `mirrored`: those of what is pasted mirrored. `areas`: of
+    // each picture, where the other one is pasted on it, which is cut off there; empty: it isn't cut off.
     void trace(std::span<const Size> sizes, const SampleKey& key, size_t levels, bool mirrored,
-               std::span<std::vector<Move>> moves) const;
+               std::span<const Box> areas, std::span<std::vector<Move>> moves) const;
 
     size_t levels() const noexcept { return levels_.size(); }
 
@@ -117,7 +118,7 @@ class Composer : public std::enable_shared_from_this<Composer> {
     };
 
     Size trace(size_t level, size_t first, std::span<const Size> sizes, const SampleKey& key, bool mirrored,
-               std::span<std::vector<Move>> moves) const;
+               std::span<const Box> areas, std::span<std::vector<Move>> moves) const;
     void mark(size_t level, size_t first, const SampleKey& key, std::span<uint8_t> used) const noexcept;
 
     std::vector<Level> levels_;

@@ -134,6 +134,7 @@ from standpipe.transform.pixels.color import (
 )
 from standpipe.transform.pixels.compositions import (
     CopyPaste as CopyPaste,
+    CutMixInstances as CutMixInstances,
     MixUpInstances as MixUpInstances,
     Mosaic as Mosaic,
     Recent as Recent,

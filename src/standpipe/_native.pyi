@@ -704,11 +704,14 @@ class Composer:
         ],
         levels: int | None = None,
         mirrored: bool = False,
+        areas: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order="C", device="cpu", writable=False)]
+        | None = None,
     ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
         """
         Return the moves of frames to n rows, (n × frames, moves, 12) float64, flat, as ``Program.trace``
         does. ``sizes``: (n × frames, 2) int64, height and width in pixels. ``levels``: up to the pictures
-        behind so many, or behind all. ``mirrored``: of what is pasted mirrored.
+        behind so many, or behind all. ``mirrored``: of what is pasted mirrored. ``areas``: (n × pictures, 4)
+        int64 xyxy, where pictures are pasted, which are cut off there; without them, they aren't.
         """
 
 def move_boxes(

@@ -7,7 +7,7 @@ from typing import cast
 from standpipe.errors import PlanError
 from standpipe.transform.image import ImageTransform, is_pair
 from standpipe.transform.pixels.color import RandomHSV
-from standpipe.transform.pixels.compositions import MixUpInstances, Mosaic, Partners, Recent
+from standpipe.transform.pixels.compositions import CutMixInstances, MixUpInstances, Mosaic, Partners, Recent
 from standpipe.transform.pixels.detection import LetterBox
 from standpipe.transform.pixels.element import ToLayout
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
@@ -23,6 +23,7 @@ def yolo(
     *,
     mosaic: float | Schedule[float] = 1.0,
     mixup: float | Schedule[float] = 0.0,
+    cutmix: float | Schedule[float] = 0.0,
     degrees: float = 0.0,
     translate: float = 0.1,
     scale: float | tuple[float, float] = 0.5,
@@ -39,12 +40,12 @@ def yolo(
     """Return the transforms with which the YOLO family trains detectors, for ``Pipeline.map``.
 
     Images become (3, size, size) uint8. Parameters have the names and defaults of ultralytics 8.4. Its last epochs have
-    no mosaic: ``mosaic=sp.Schedule({0: 1.0, 90: 0.0})``, and the same for ``mixup``.
+    no mosaic: ``mosaic=sp.Schedule({0: 1.0, 90: 0.0})``, and the same for ``mixup`` and ``cutmix``.
 
     The list, in order: ``LetterBox(size, pad=False)`` resizes each image so that its longer side is ``size``;
-    ``Mosaic``; ``RandomAffine(size=size)``; ``MixUpInstances``; ``RandomHSV``; ``RandomVerticalFlip``,
-    ``RandomHorizontalFlip``; ``SanitizeBoundingBoxes``, which drops boxes that the warp made too small;
-    ``ToLayout("NCHW")``. MixUp's rows have two mosaics, each with a warp of its own.
+    ``Mosaic``; ``RandomAffine(size=size)``; ``MixUpInstances``; ``CutMixInstances``, unless ``cutmix`` is 0;
+    ``RandomHSV``; ``RandomVerticalFlip``, ``RandomHorizontalFlip``; ``SanitizeBoundingBoxes``, which drops boxes that
+    the warp made too small; ``ToLayout("NCHW")``. MixUp's and CutMix's rows have two mosaics, each with its own warp.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def yolo(
         Probability of a mosaic of four images. A row without one has its own image alone, warped in the same way.
     mixup : float or Schedule, default 0.0
         Probability of a blend with another row's mosaic.
+    cutmix : float or Schedule, default 0.0
+        Probability of a try to put a rectangle of another row's mosaic where there are no boxes.
     degrees : float, default 0.0
         Largest angle of the rotation, either way.
     translate : float, default 0.1
@@ -69,7 +72,7 @@ def yolo(
     flipud, fliplr : float, default 0.0, 0.5
         Probability of a flip upside down, and left to right.
     partners : Recent, "batch" or "any", default Recent(128)
-        Where the other images of mosaics and of MixUp are from; see ``Mosaic``.
+        Where the other images of mosaics, MixUp and CutMix are from; see ``Mosaic``.
     fill : int, default 114
         Level of places where no image is.
 
@@ -107,6 +110,7 @@ def yolo(
         Mosaic(size, cast("float", mosaic), partners, fill),
         affine,
         MixUpInstances(cast("float", mixup), partners=partners),
+        *([] if cutmix == 0 else [CutMixInstances(cast("float", cutmix), partners)]),
         RandomHSV(hsv_h, hsv_s, hsv_v),
         RandomVerticalFlip(flipud),
         RandomHorizontalFlip(fliplr),

@@ -365,6 +365,7 @@ CONTRACTS = [
 ELSEWHERE = {
     sp.Mosaic: "tests/engine/test_composing.py",
     sp.CopyPaste: "tests/engine/test_pasting.py",
+    sp.CutMixInstances: "tests/engine/test_pasting.py",
     sp.MixUpInstances: "tests/engine/test_composing.py",
     sp.Views: "tests/transform/test_views.py compares each view with a pipeline of its own",
     sp.ClampBoundingBoxes: "it leaves pixels as they are",

@@ -76,6 +76,7 @@ COMPARED: dict[type, str] = {
     sp.AugMix: f"{HERE}; what it chooses: {CHOICES}",
     sp.Mosaic: HERE,
     sp.MixUpInstances: "its weights are those of AugMix, of two pictures",
+    sp.CutMixInstances: f"its rectangles are those of CutMix: {HERE}; which of them: tests/engine/test_pasting.py",
     sp.CopyPaste: "tests/engine/test_pasting.py",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +23,7 @@ from standpipe.order import Cursor, RankStep
 from standpipe.source.targets import BOXES
 from standpipe.spec import AnyArray, Int64Array
 from standpipe.stats.bad_samples import Ledger
-from standpipe.transform.pixels.compositions import Recent
+from standpipe.transform.pixels.compositions import CopyPaste, Recent
 
 if TYPE_CHECKING:
     from standpipe.transform import ComposedKernel
@@ -94,22 +95,18 @@ class Composing:
         composer, composed = self._workers.composer(at), self._composed(at)
         used, words = self._drawn(assignment)
         rows, each = used.shape
-        own = [(filling.batch_records, row) for row in range(rows)]
-        apart = [
-            (records, row) for records, _ in filling.others.jobs for row in range(len(records.records.index))
-        ]
-        sources = [*filling.others.earlier, *own, *(apart if "any" in composed.partners else [])]
-        numbers = self._chosen(composed, used, words, len(filling.others.earlier), len(sources) - len(apart))
-        chosen = [sources[number] for number in numbers[used]]
-        image = composed.frames.image.field
+        chosen = self._chosen(filling, composed, used, words)
+        image, last = composed.frames.image.field, composed.last.image.field
         done = _joined([_traced(records).moves[image][row] for records, row in chosen])
         sizes = np.zeros((rows * each, 2), np.int64)
         sizes[used.ravel()] = done[:, -1, 9:11]
         seed, positions = self._plan.pipeline.seed, np.asarray(assignment.positions, np.uint64)
 
-        def moved(levels: int | None = None, mirrored: bool = False) -> Moves:
+        def moved(
+            levels: int | None = None, mirrored: bool = False, areas: Int64Array | None = None
+        ) -> Moves:
             found = composer.trace(
-                sizes, seed, at.epoch, positions, np.zeros(rows, np.uint64), levels, mirrored
+                sizes, seed, at.epoch, positions, np.zeros(rows, np.uint64), levels, mirrored, areas
             )
             return found.reshape(rows, each, found.size // (12 * rows * each), 12)
 
@@ -120,9 +117,13 @@ class Composing:
             images, after = pasting.arranged(places), pasting.arranged(after, moved(mirrored=True))
         there = images >= 0
         instances, shapes = _instances([chosen[number] for number in images[there]])
+
+        def from_stored(found: Moves) -> Moves:
+            return np.concatenate([done[images[there]], found[there]], axis=1)
+
         traced = Traced(
             _traced(filling.batch_records).sizes,
-            {composed.last.image.field: np.concatenate([done[images[there]], after[there]], axis=1)},
+            {last: from_stored(after)},
             instances,
             np.zeros((rows, 0), np.int32),
             None,
@@ -131,9 +132,14 @@ class Composing:
         )
         frames, pasted = [records.assignment.frames[row] for records, row in chosen], None
         if pasting is not None:
-            before = pasting.arranged(moved(pasting.level))[there]
-            before = np.concatenate([done[images[there]], before], axis=1)
-            traced, pasted = pasting.pasted(traced, there, before, (seed, at.epoch, assignment.positions))
+            before = from_stored(pasting.arranged(moved(pasting.level)))
+            seeds, how = (seed, at.epoch, assignment.positions), self._plan.samples_at(at).instances
+            if isinstance(pasting.rule, CopyPaste):
+                traced, pasted = pasting.pasted(traced, there, before, seeds)
+            else:
+                assert how is not None
+                traced, pasted, areas = pasting.cut(traced, there, before, seeds, how)
+                traced = replace(traced, moves={last: from_stored(moved(areas=areas))})
         filling.others.traced = traced
         self._workers.compose(
             cast("NativeJob", filling.job), assignment, self._ring, frames, places.ravel(), pasted
@@ -155,18 +161,14 @@ class Composing:
         return used.reshape(len(positions), -1).astype(np.bool_), words.reshape(len(positions), -1)
 
     def _chosen(
-        self,
-        composed: ComposedKernel,
-        used: NDArray[np.bool_],
-        words: NDArray[np.uint64],
-        earlier: int,
-        apart: int,
-    ) -> Int64Array:
-        """Return the number of each image of the rows among all, (rows, images).
+        self, filling: Filling, composed: ComposedKernel, used: NDArray[np.bool_], words: NDArray[np.uint64]
+    ) -> list[tuple[BatchRecords, int]]:
+        """Return the images of which rows are made, one for each True in ``used``: those of its batch, and its row.
 
-        earlier  number of images of earlier rows, which come first; those of the batch follow
-        apart    number of these together; images of any records follow
+        ``used`` and ``words`` are those of ``_drawn``.
         """
+        earlier = len(filling.others.earlier)
+        sources = [*filling.others.earlier, *((filling.batch_records, row) for row in range(len(used)))]
         rows = np.arange(len(used)) + earlier
         numbers = np.tile(rows[:, None], (1, used.shape[1]))
         for place, partners in enumerate(composed.partners, 1):
@@ -177,8 +179,12 @@ class Composing:
             elif partners == "batch":
                 numbers[:, place] = earlier + (np.arange(len(used)) - place) % len(used)
         wanted = _of_any(composed, used)
-        numbers[wanted] = apart + np.arange(wanted.sum())
-        return numbers
+        numbers[wanted] = len(sources) + np.arange(wanted.sum())
+        made = [(each, row) for each, _ in filling.others.jobs for row in range(len(each.records.index))]
+        sources += made[
+            len(made) - wanted.sum() :
+        ]  # behind images of earlier rows, which a resumed run makes
+        return [sources[number] for number in numbers[used]]
 
     def _before(self, at: Cursor, most: int) -> list[int]:
         """Return the positions of this rank's last rows before a cursor, the oldest first."""

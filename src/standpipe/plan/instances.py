@@ -22,6 +22,7 @@ from standpipe.spec import MASKS, SIZE, Listed, RaggedSpec
 from standpipe.transform import BatchFunction, Function, NativeStep, field_of_view
 from standpipe.transform.image import ImageTransform
 from standpipe.transform.kernels.views import Repeat, Views, transforms_of
+from standpipe.transform.pixels.compositions import CopyPaste
 from standpipe.transform.pixels.detection import RandomIoUCrop
 from standpipe.transform.pixels.geometry import RandomHorizontalFlip, RandomVerticalFlip
 from standpipe.transform.pixels.instances import InstanceTransform, SanitizeBoundingBoxes
@@ -90,7 +91,7 @@ def instance_fields(
             "batch(masks=…, mask_ratio=…, boxes_from='shape') needs instances with masks, and this source has none: "
             "give a source instance_masks=True, such as Coco, or leave them out"
         )
-    if samples.composed is not None and samples.composed.paste is not None and not _has_masks(source):
+    if not _has_masks(source) and _of(pipeline.transforms, CopyPaste):
         raise PlanError(
             "CopyPaste needs objects with masks, and this source has none: give a source instance_masks=True, such as "
             "Coco, or leave it out"

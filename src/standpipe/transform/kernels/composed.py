@@ -14,7 +14,15 @@ from standpipe.transform.image import ImageTransform, Size, ValueTransform
 from standpipe.transform.kernels.fuse import fuse
 from standpipe.transform.kernels.heads import ANY_CANVAS, Input, NativeKernel
 from standpipe.transform.kernels.stages import with_ops
-from standpipe.transform.pixels.compositions import ComposingTransform, CopyPaste, Partners, Recent
+from standpipe.transform.pixels.compositions import (
+    ComposingTransform,
+    CopyPaste,
+    CutMixInstances,
+    Partners,
+    Recent,
+)
+
+Pastes = CopyPaste | CutMixInstances
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +75,16 @@ class ComposedKernel:
         return found
 
     @property
-    def paste(self) -> tuple[int, CopyPaste] | None:
-        """The composition that pastes objects, and the number of levels in front of it; None without one."""
+    def paste(self) -> tuple[int, Pastes] | None:
+        """The composition that pastes parts of images, and the number of levels in front of it; None without one."""
         compositions = [level.composition for level in self.levels]
-        found = ((place, each) for place, each in enumerate(compositions) if isinstance(each, CopyPaste))
+        found = ((place, each) for place, each in enumerate(compositions) if isinstance(each, Pastes))
         return next(found, None)
 
     @property
     def images(self) -> int:
         """The most images whose instances a row has. What is pasted mirrored is of one more for each."""
-        mirrors = self.paste is not None and self.paste[1].mode == "flip"
+        mirrors = self.paste is not None and self.paste[1].pictures == 1
         return (1 + len(self.partners)) * (2 if mirrors else 1)
 
     @property
@@ -161,8 +169,8 @@ def composed_kernel(transforms: Sequence[Transform], source_px: Size | None, giv
     frames = NativeKernel((replace(frames.image, varies=True),))
     numbered = list(with_ops(transforms, ()))
     levels = []
-    if sum(isinstance(each, CopyPaste) for each in transforms) > 1:
-        raise PlanError("CopyPaste can't be used twice: leave one out")
+    if sum(isinstance(each, Pastes) for each in transforms) > 1:
+        raise PlanError("CopyPaste and CutMixInstances can't be used twice, or together: leave one out")
     for place, stop in zip(places, [*places[1:], len(transforms)], strict=True):
         composition, op = numbered[place]
         assert isinstance(composition, ComposingTransform)

@@ -9,7 +9,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.errors import PlanError
-from standpipe.spec import Float32Array, Int64Array, set_plain
+from standpipe.spec import AnyArray, Float32Array, Int64Array, set_plain
 from standpipe.transform.image import MOST_PX, AtRandom, ImageTransform, Size, is_number
 from standpipe.transform.kinds import IMAGE, MOVED, FieldKind
 from standpipe.transform.pixels.geometry import side_pair
@@ -18,6 +18,11 @@ from standpipe.units import is_count
 
 MOST_ROWS = 1 << 16  # of a window
 MOST_COVERED = 0.3  # of an object's box, by the box of another one that can be pasted
+LEAST_INSIDE = (
+    0.1,
+    0.01,
+)  # of a box, in the rectangle with which it comes: of instances without masks, and with them
+RECTANGLES = 3  # among which one is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,75 @@ class MixUpInstances(ComposingTransform):
 
 
 @dataclass(frozen=True, slots=True)
+class CutMixInstances(ComposingTransform):
+    """Replace a rectangle that has none of an image's boxes by a partner's pixels there, as the YOLO family does.
+
+    The partner's instances come along if at least a tenth of their box is in the rectangle, or a hundredth where the
+    source has masks. Their boxes and masks are cut off at its edges, and follow the sample's own, which stay as they
+    are. Three rectangles are drawn at random, as ``CutMix`` with alpha=1 does; if all of them touch a box, or no
+    instance would come along, the image stays as it is. So large rectangles are rare, and an image full of boxes never
+    changes. Instances that ``SanitizeBoundingBoxes`` would drop don't count.
+
+    ``CutMix`` is the one for class labels, and mixes whole batches.
+
+    Parameters
+    ----------
+    p : float, default 1.0
+        Probability of a try.
+    partners : Recent, "batch" or "any", default Recent(128)
+        Where the other image is from, as for ``Mosaic``. It is made as for ``MixUpInstances``.
+
+    Raises
+    ------
+    PlanError
+        By ``plan()``: for invalid parameters; if images differ in size; together with ``CopyPaste``, or twice; and as
+        for ``Mosaic``.
+
+    Examples
+    --------
+    >>> photos = sp.Pipeline(sp.Coco("photos", "boxes.json"))
+    >>> cut = photos.map(sp.Resize((32, 32)), sp.CutMixInstances(p=0.1))
+    """
+
+    draw_kind: ClassVar[int] = 60
+
+    p: float = 1.0
+    partners: Partners = field(default_factory=Recent)
+
+    @property
+    def pictures(self) -> int:
+        """The number of images that are put together."""
+        return 2
+
+    def composition(self, op: int) -> _native.Composition:
+        """Return the native form."""
+        return _native.Composition.paste(op, self.p, False)
+
+    def chosen(
+        self,
+        rng: np.random.Generator,
+        rectangles: Int64Array,
+        own: Float32Array,
+        others: Float32Array,
+        least_inside: float,
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the rectangle, and the numbers of the partner's instances that come with it; (0, 0, 0, 0) for none.
+
+        rectangles    (n, 4) xyxy in pixels, as are all boxes
+        own, others   boxes of the image, and of the partner's instances
+        least_inside  least fraction of a box that is inside of the rectangle
+        """
+        free = rectangles[~common_areas(rectangles, own).any(axis=1)]
+        if len(free):
+            rectangle = free[int(rng.random() * len(free))]
+            common = common_areas(rectangle[None], others)[0]
+            areas = (others[:, 2:] - others[:, :2]).prod(axis=1)
+            if len(found := np.flatnonzero((common > 0) & (common >= least_inside * areas))):
+                return rectangle, found
+        return np.zeros(4, np.int64), np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
 class CopyPaste(ComposingTransform):
     """Paste objects of a partner's image on an image, where they are, with their masks and all values.
 
@@ -234,7 +308,7 @@ class CopyPaste(ComposingTransform):
     ------
     PlanError
         By ``plan()``: for invalid parameters; for a source without masks; if images differ in size; for a second
-        ``CopyPaste``; and as for ``Mosaic``.
+        ``CopyPaste``, or ``CutMixInstances``; and as for ``Mosaic``.
 
     Examples
     --------
@@ -282,8 +356,13 @@ class CopyPaste(ComposingTransform):
         moved = np.stack(
             [width_px - others[:, 2], others[:, 1], width_px - others[:, 0], others[:, 3]], axis=1
         )
-        common = np.minimum(moved[:, None, 2:], own[:, 2:]) - np.maximum(moved[:, None, :2], own[:, :2])
         areas = (own[:, 2:] - own[:, :2]).prod(axis=1)
-        covered = (common.clip(0).prod(axis=2) / areas).max(axis=1, initial=0)
+        covered = (common_areas(moved, own) / areas).max(axis=1, initial=0)
         order = np.argsort(covered, kind="stable")[: (covered < MOST_COVERED).sum()]
         return np.asarray(order[: round(self.share * len(order))])
+
+
+def common_areas(boxes: AnyArray, others: AnyArray) -> AnyArray:
+    """Return the area that each of n boxes has in common with each of m others, (n, m). Boxes are xyxy."""
+    first, last = np.maximum(boxes[:, None, :2], others[:, :2]), np.minimum(boxes[:, None, 2:], others[:, 2:])
+    return np.asarray((last - first).clip(0).prod(axis=2))
