@@ -53,14 +53,14 @@ def digest(pipeline: sp.Pipeline, skip: int = 0, **options: Any) -> str:
     return made.hexdigest()
 
 
-def recipe(source: Any, **options: Any) -> sp.Pipeline:
-    """Mosaics, and some rows of two of them."""
+def recipe(source: Any, partners: Any = sp.Recent(), mixed: Any = None) -> sp.Pipeline:
+    """Mosaics, and some rows of two of them. ``mixed``: partners of these; None: the same."""
     return (
         sp.Pipeline(source)
         .shuffle(seed=2)
         .map(sp.Resize(30, max_size=40), sp.RandomVerticalFlip())
-        .map(sp.Mosaic(40, **options), sp.RandomResizedCrop(48, scale=(0.3, 1.0)))
-        .map(sp.MixUpInstances(p=0.4, **options), sp.RandomHorizontalFlip())
+        .map(sp.Mosaic(40, partners=partners), sp.RandomResizedCrop(48, scale=(0.3, 1.0)))
+        .map(sp.MixUpInstances(p=0.4, partners=mixed or partners), sp.RandomHorizontalFlip())
     )
 
 
@@ -154,9 +154,13 @@ def test_rows_dont_depend_on_the_batch_size(tmp_path: Path, partners: Any) -> No
     assert rows[5] == rows[14]
 
 
-@pytest.mark.parametrize("partners", [sp.Recent(20), "batch", "any"])
-def test_a_resume_in_the_middle_of_a_window_gives_equal_batches(tmp_path: Path, partners: Any) -> None:
-    pipeline = recipe(painted(tmp_path, 70), partners=partners).batch(8)
+@pytest.mark.parametrize(
+    ("partners", "mixed"), [(sp.Recent(20), None), ("batch", None), ("any", None), (sp.Recent(20), "any")]
+)
+def test_a_resume_in_the_middle_of_a_window_gives_equal_batches(
+    tmp_path: Path, partners: Any, mixed: Any
+) -> None:
+    pipeline = recipe(painted(tmp_path, 70), partners, mixed).batch(8)
     whole = digest(pipeline, skip=3)
     made = hashlib.sha256()
     with pipeline.loader(memory="600MiB") as loader:

@@ -181,9 +181,8 @@ class Composing:
         wanted = _of_any(composed, used)
         numbers[wanted] = len(sources) + np.arange(wanted.sum())
         made = [(each, row) for each, _ in filling.others.jobs for row in range(len(each.records.index))]
-        sources += made[
-            len(made) - wanted.sum() :
-        ]  # behind images of earlier rows, which a resumed run makes
+        # Images of earlier rows, which a resumed run makes, are in front of them.
+        sources += made[len(made) - wanted.sum() :]
         return [sources[number] for number in numbers[used]]
 
     def _before(self, at: Cursor, most: int) -> list[int]:
