@@ -18,6 +18,7 @@ from standpipe.source.annotations.coco import Coco
 from standpipe.transform import simd_paths
 
 SIDE, FILL = 40, 7
+LAST = sp.Recent(128)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def digest(pipeline: sp.Pipeline, skip: int = 0, **options: Any) -> str:
     return made.hexdigest()
 
 
-def recipe(source: Any, partners: Any = sp.Recent(), mixed: Any = None) -> sp.Pipeline:
+def recipe(source: Any, partners: Any = LAST, mixed: Any = None) -> sp.Pipeline:
     """Mosaics, and some rows of two of them. ``mixed``: partners of these; None: the same."""
     return (
         sp.Pipeline(source)

@@ -223,53 +223,50 @@ def plain_images(folder: Path, boxes: Any) -> Coco:
 
 
 def test_a_rectangle_without_boxes_gets_the_partners_pixels_and_boxes(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    boxes = [
-        [
-            (x, y, x + w, y + h)
-            for x, y, w, h in random.integers((0, 0, 3, 3), (50, 40, 30, 20), (3, 4)).tolist()
-        ]
-        for _ in range(100)
-    ]
+    boxes = np.random.default_rng(3).integers((0, 0, 1, 1), (50, 40, 30, 20), (150, 3, 4))  # x, y and sides
+    boxes[..., 2:] += boxes[..., :2]
     # What a rectangle cuts off doesn't count for the visibility, but an instance that is dropped doesn't count at all.
-    seen = sp.SanitizeBoundingBoxes(min_size=4, min_visibility=0.5, visibility_of="warp")
+    seen = sp.SanitizeBoundingBoxes(min_size=3, min_visibility=0.5, visibility_of="warp")
     steps = sp.Resize(SIZE), sp.CutMixInstances(partners="batch"), seen
-    pipeline = sp.Pipeline(plain_images(tmp_path, boxes)).map(*steps)
-    cut, narrow = 0, 0
+    pipeline = sp.Pipeline(plain_images(tmp_path, boxes.tolist())).map(*steps)
+    cut = over_dropped = dropped = 0
     for batch in batches(pipeline.batch(10)):
-        for row, (number, image) in enumerate(zip(batch["index"].tolist(), batch["image"], strict=True)):
-            found = batch["boxes"][batch["batch_index"] == row]
+        for row, (number, image) in enumerate(zip(batch["index"], batch["image"], strict=True)):
             other = number - row + (row - 1) % 10
-            own, others = (
-                np.array([box for box in boxes[each] if min(box[2] - box[0], box[3] - box[1]) >= 4]).reshape(
-                    -1, 4
-                )
-                for each in (number, other)
-            )
+            found = batch["boxes"][batch["batch_index"] == row]
+            own, others = (boxes[each][large(boxes[each])] for each in (number, other))
             assert np.array_equal(found[: len(own)], own)
             level = image[..., 0].astype(int) - 100
             y, x = np.nonzero(level != number)
             if not len(y):
                 assert len(found) == len(own)
                 continue
-            left, top, right, bottom = x.min(), y.min(), x.max() + 1, y.max() + 1
-            assert (level[top:bottom, left:right] == other).all()
-            assert len(y) == (bottom - top) * (right - left)
-            assert not (inside(own, left, top, right, bottom)[1] > 0).any()
-            cut_off, common = inside(others, left, top, right, bottom)
-            come = common >= 0.1 * (others[:, 2:] - others[:, :2]).prod(axis=1)
+            rectangle = x.min(), y.min(), x.max() + 1, y.max() + 1
+            assert set(level[level != number]) == {other}
+            assert len(y) == area(np.array(rectangle))
+            assert not area(inside(own, *rectangle)).any()
+            cut_off = inside(others, *rectangle)
+            come = area(cut_off) >= 0.1 * area(others)
             assert come.any()
-            large = (cut_off[:, 2:] - cut_off[:, :2] >= 4).all(axis=1)
-            assert np.array_equal(found[len(own) :], cut_off[come & large])
-            cut, narrow = cut + 1, narrow + bool((come & ~large).any())
+            assert np.array_equal(found[len(own) :], cut_off[come & large(cut_off)])
+            cut += 1
+            over_dropped += int(area(inside(boxes[number], *rectangle)).any())
+            dropped += int((come & ~large(cut_off)).any())
     assert 10 < cut < 90
-    assert narrow
+    assert min(over_dropped, dropped) > 0
 
 
-def inside(boxes: AnyArray, *rectangle: int) -> tuple[AnyArray, AnyArray]:
-    """Return boxes cut off at a rectangle's edges, and the areas that are left."""
-    cut_off = np.clip(boxes, rectangle[:2] * 2, rectangle[2:] * 2)
-    return cut_off, (cut_off[:, 2:] - cut_off[:, :2]).prod(axis=1)
+def large(boxes: AnyArray) -> AnyArray:
+    return (boxes[:, 2:] - boxes[:, :2] >= 3).all(axis=1)
+
+
+def area(boxes: AnyArray) -> AnyArray:
+    return (boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
+
+
+def inside(boxes: AnyArray, *rectangle: int) -> AnyArray:
+    """Return boxes cut off at a rectangle's edges; those outside of it have no area."""
+    return np.clip(boxes, rectangle[:2] * 2, rectangle[2:] * 2)
 
 
 def test_an_image_full_of_boxes_stays_and_one_without_any_comes_with_none(tmp_path: Path) -> None:

@@ -18,10 +18,8 @@ from standpipe.units import is_count
 
 MOST_ROWS = 1 << 16  # of a window
 MOST_COVERED = 0.3  # of an object's box, by the box of another one that can be pasted
-LEAST_INSIDE = (
-    0.1,
-    0.01,
-)  # of a box, in the rectangle with which it comes: of instances without masks, and with them
+# The least part of an instance's box in the rectangle with which it comes: without masks, and with them.
+LEAST_INSIDE = 0.1, 0.01
 RECTANGLES = 3  # among which one is chosen
 
 
