@@ -45,7 +45,12 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "LetterBox": (sp.LetterBox(SIDE),),
     "Mosaic": (sp.LetterBox(SIDE // 2, pad=False), sp.Mosaic(SIDE // 2)),
     "MixUpInstances": (*WHOLE, sp.MixUpInstances()),
-    "CutMixInstances": (*WHOLE, sp.CutMixInstances()),
+    "CutMixInstances": (
+        *WHOLE,
+        sp.RandomAffine(0, translate=(0.4, 0.4), scale=(0.6, 0.8), fill=114),
+        sp.CutMixInstances(partners="batch"),
+    ),
+    "CopyPaste": (*WHOLE, sp.CopyPaste()),
     "FixedSizeCrop": (sp.Resize((96, 160)), sp.FixedSizeCrop(SIDE, fill=114)),
     "RandomZoomOut": (sp.RandomZoomOut((123, 117, 104), p=1), *WHOLE),
     "RandomPhotometricDistort": (*WHOLE, sp.RandomPhotometricDistort()),
@@ -105,13 +110,15 @@ def source(folder: Path) -> sp.Coco:
             width, height = photo.size
         name = str(path.relative_to(folder))
         images.append({"id": number, "file_name": name, "width": width, "height": height})
-        left, top, right, bottom = BOXES[number]
-        parts = left * width, top * height, (right - left) * width, (bottom - top) * height
-        place = {"bbox": [part / 100 for part in parts]}
+        left, top, right, bottom = (
+            part * side / 100 for part, side in zip(BOXES[number], (width, height) * 2, strict=True)
+        )
+        corners = [left, top, right, top, right, bottom, left, bottom]
+        place = {"bbox": [left, top, right - left, bottom - top], "segmentation": [corners]}
         annotations.append({"id": number, "image_id": number, "category_id": 1, **place})
     content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "object"}]}
     (folder / "boxes.json").write_text(json.dumps(content))
-    return sp.Coco(folder, folder / "boxes.json")
+    return sp.Coco(folder, folder / "boxes.json", masks=True)
 
 
 def drawn(photos: sp.Coco, transforms: tuple[Any, ...]) -> list[Image.Image]:

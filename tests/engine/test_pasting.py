@@ -256,6 +256,15 @@ def test_a_rectangle_without_boxes_gets_the_partners_pixels_and_boxes(tmp_path: 
     assert min(over_dropped, dropped) > 0
 
 
+def test_the_yolo_recipe_cuts_until_its_schedule_ends(tmp_path: Path) -> None:
+    source = plain_images(tmp_path, [[(0, 0, 20, 20)], [(40, 40, 60, 60)]] * 10)
+    recipe = sp.recipes.yolo(WIDTH, mosaic=0.0, cutmix=sp.Schedule({0: 1.0, 1: 0.0}))
+    with sp.Pipeline(source).map(*recipe).batch(10).loader(memory=MEMORY) as loader:
+        counts = [sum(len(batch["id"]) for batch in loader) for _ in range(2)]
+    assert counts[0] > counts[1]
+    assert not any(isinstance(each, sp.CutMixInstances) for each in sp.recipes.yolo(WIDTH))
+
+
 def large(boxes: AnyArray) -> AnyArray:
     return (boxes[:, 2:] - boxes[:, :2] >= 3).all(axis=1)
 
