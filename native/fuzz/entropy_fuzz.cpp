@@ -22,7 +22,8 @@ constexpr uint64_t kMostFrame = 32 << 20;
 struct Tally {
     uint64_t decoded = 0, redecoded = 0, refused = 0, scans = 0;
     ~Tally() {
-        std::printf(
+        std::fprintf(
+            stderr,
             "entropy_fuzz: %llu decoded by both, %llu only by libjpeg-turbo, %llu refused, %llu bare scans\n",
             static_cast<unsigned long long>(decoded), static_cast<unsigned long long>(redecoded),
             static_cast<unsigned long long>(refused), static_cast<unsigned long long>(scans));

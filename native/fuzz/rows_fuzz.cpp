@@ -319,7 +319,7 @@ std::vector<int32_t> traced_windows(const Program& program, Size source, const S
         trace(program, h, source, with_windows, given);
         const auto same = [](const Move& one, const Move& other) {
             return std::memcmp(&one.matrix, &other.matrix, sizeof one.matrix) == 0 &&
-                   one.height == other.height && one.width == other.width && one.drops == other.drops;
+                   one.height == other.height && one.width == other.width && one.kind == other.kind;
         };
         if (!std::ranges::equal(drawn, given, same)) fail("a row that is given its windows moves otherwise");
     }

@@ -1,10 +1,11 @@
-"""Runs a fuzz target of Python code, with libFuzzer's flags as the native driver has them:
+"""Runs a fuzz target, with libFuzzer's flags:
 
     driver.py [-max_total_time=S] [-runs=N] [-seed=N] [-timeout=S] [-rss_limit_mb=N] [-artifact_prefix=P]
-              TARGET [FILES…]
+              TARGET [SEEDS…]
 
-Each seed runs as it is; then changes of seeds do, a function of the seed number alone, until time or runs are used up.
-FILES run instead of that. What the target fails on is left in P<target>-<digest>. ``--list`` names the targets.
+TARGET is one of Python code, which ``--list`` names, or a program of ``native/fuzz``. SEEDS are files, and folders of
+files; without any, they are the target's own. Each seed runs as it is; then changes of seeds do, a function of the seed
+number alone, until time or runs are used up. What the target fails on is left in P<target>-<digest>.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import mmap
 import os
 import random
 import resource
+import subprocess
 import sys
 import time
 from hashlib import blake2b
@@ -23,8 +25,38 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from fuzz.mutate import MOST_BYTES, mutated
+from fuzz.mutate import mutated
+from fuzz.mutate_jpeg import MOST_BYTES, START, mutated_jpeg
 from fuzz.targets import TARGETS, Target
+
+
+class NativeTarget:
+    """A target in a process of its own, which limits its time and memory."""
+
+    words: tuple[bytes, ...] = ()
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.seeds: list[bytes] = []
+        limits = (str(int(options.timeout)), str(options.rss_limit_mb))
+        self._process = subprocess.Popen(
+            (options.target, *limits), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def run(self, data: bytes) -> bool:
+        to, back = self._process.stdin, self._process.stdout
+        assert to is not None
+        assert back is not None
+        to.write(len(data).to_bytes(8, "little") + data)
+        to.flush()
+        if not back.read(1):
+            raise RuntimeError(f"it ended with {self._process.wait()}; -27 and -14: after -timeout")
+        return True
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._process.wait() != 0:  # memory that was lost
+            raise RuntimeError(f"it ended with {self._process.returncode}")
 
 
 class Running:
@@ -59,9 +91,15 @@ def arguments() -> argparse.Namespace:
         ("artifact_prefix", str, "crash-"),
     ):
         parser.add_argument(f"-{name}", type=kind, default=default)
-    parser.add_argument("target", choices=sorted(TARGETS))
-    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("target")
+    parser.add_argument("seeds", nargs="*", type=Path)
     return parser.parse_args()
+
+
+def files_of(paths: list[Path]) -> list[bytes]:
+    """Return the bytes of files, and of those in folders, in an order that doesn't depend on the file system."""
+    found = [each for path in paths for each in ([path] if path.is_file() else path.rglob("*"))]
+    return [path.read_bytes() for path in sorted(found) if path.is_file()]
 
 
 def limit_memory(extra_mb: int) -> None:
@@ -72,11 +110,12 @@ def limit_memory(extra_mb: int) -> None:
 
 def once(target: Target, data: bytes, running: Running, options: argparse.Namespace) -> bool:
     running.set(data)
-    faulthandler.dump_traceback_later(options.timeout, exit=True)
+    if not isinstance(target, NativeTarget):
+        faulthandler.dump_traceback_later(options.timeout, exit=True)
     try:
         return target.run(data)
     except BaseException:
-        path = Path(f"{options.artifact_prefix}{options.target}-{blake2b(data, digest_size=8).hexdigest()}")
+        path = Path(f"{options.artifact_prefix}{options.name}-{blake2b(data, digest_size=8).hexdigest()}")
         running.keep(path)
         running.end()
         print(f"driver: the input is in {path}", file=sys.stderr)
@@ -90,26 +129,33 @@ def main() -> None:
         print(*TARGETS, sep="\n")
         return
     options = arguments()
+    options.name = Path(options.target).name
     faulthandler.enable()
-    running = Running(Path(f"{options.artifact_prefix}{options.target}-running-{os.getpid()}"))
-    target = TARGETS[options.target]()
-    if not options.files:
+    running = Running(Path(f"{options.artifact_prefix}{options.name}-running-{os.getpid()}"))
+    target = TARGETS[options.target]() if options.target in TARGETS else NativeTarget(options)
+    seeds = files_of(options.seeds) or target.seeds
+    if options.target in TARGETS and options.runs > len(seeds):
         limit_memory(options.rss_limit_mb)
-    begin, seeds = time.monotonic(), target.seeds
-    fates = [
-        once(target, data, running, options)
-        for data in [file.read_bytes() for file in options.files] or seeds
-    ]
+    begin = time.monotonic()
+    fates = [once(target, data, running, options) for data in seeds]
     runs, good = len(fates), sum(fates)
     draw = random.Random(options.seed)
-    while not options.files and runs < options.runs and time.monotonic() - begin < options.max_total_time:
-        data = mutated(draw.choice(seeds), draw.choice(seeds), target.words, draw)
+    while runs < options.runs and time.monotonic() - begin < options.max_total_time:
+        content, other = draw.choice(seeds), draw.choice(seeds)
+        if content.startswith(START):
+            data = mutated_jpeg(content, other, draw)
+        else:
+            data = mutated(content, other, target.words, draw)
         good += once(target, data, running, options)
         runs += 1
+    if isinstance(target, NativeTarget):
+        target.end()
     running.end()
-    took_s, peak_mb = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    took_s = time.monotonic() - begin
+    who = resource.RUSAGE_CHILDREN if isinstance(target, NativeTarget) else resource.RUSAGE_SELF
+    peak_mb = resource.getrusage(who).ru_maxrss >> 10
     print(
-        f"driver: {options.target}, {runs} runs in {took_s:.1f} s, {good} of them taken for good; peak {peak_mb} MB"
+        f"driver: {options.name}, {runs} runs in {took_s:.1f} s, {good} of them taken for good; peak {peak_mb} MB"
     )
 
 
