@@ -238,12 +238,17 @@ RowFormat any_format(Draws& draws, bool is_mask, int channels, Size size) {
     return format;
 }
 
-Head any_head(Draws& draws, bool is_mask, int channels) {
+Head any_head(Draws& draws, bool is_mask, int channels, bool has_pixels) {
     std::vector<Stage> stages;
     Size size;
     const uint64_t passes = 1 + draws.below(3);
+    if (has_pixels && !is_mask && channels == 3 && seldom(draws, 8)) {
+        stages.emplace_back(PixelStage{&kToGrey, any_op(draws), 1, {}, {}});
+        channels = 1;
+    }
     for (uint64_t i = 0; i < passes; ++i) {
-        for (uint64_t k = draws.below(3); k > 0; --k) stages.emplace_back(any_pixels(draws, is_mask, 0));
+        for (uint64_t k = has_pixels ? draws.below(3) : 0; k > 0; --k)
+            stages.emplace_back(any_pixels(draws, is_mask, 0));
         GeometryStage stage = any_geometry(draws, is_mask, size);
         if (i + 1 == passes && size.height == 0) {  // a row has the same size for all pictures
             set_resize(stage, GeometryStage::Resize::exact, draws);
@@ -253,7 +258,7 @@ Head any_head(Draws& draws, bool is_mask, int channels) {
         if (i + 1 < passes && seldom(draws, 4)) stage.chance = {1 + any_op(draws), 0.5};
         stages.emplace_back(std::move(stage));
     }
-    if (seldom(draws, 2)) stages.emplace_back(any_pixels(draws, is_mask, 0));
+    if (has_pixels && seldom(draws, 2)) stages.emplace_back(any_pixels(draws, is_mask, 0));
     Head head;
     head.passes = passes_of(std::move(stages));
     head.format = any_format(draws, is_mask, channels, size);
@@ -272,7 +277,7 @@ Input any_input(Draws& draws, const DecodeLimits& limits) {
 
 }  // namespace
 
-Program any_program(Draws& draws, const DecodeLimits& limits) {
+Program any_program(Draws& draws, const DecodeLimits& limits, bool has_pixels) {
     Program program;
     program.heads.clear();
     program.inputs.resize(seldom(draws, 3) ? 2 : 1);
@@ -280,7 +285,7 @@ Program any_program(Draws& draws, const DecodeLimits& limits) {
         Input& from = program.inputs[input];
         from = any_input(draws, limits);
         for (uint64_t i = seldom(draws, 2) ? 1 : 2 + draws.below(3); i > 0; --i) {
-            program.heads.push_back(any_head(draws, from.is_exact(), from.channels));
+            program.heads.push_back(any_head(draws, from.is_exact(), from.channels, has_pixels));
             program.heads.back().input = input;
             program.heads.back().salt = draws.below(3);
         }

@@ -8,7 +8,8 @@ namespace standpipe {
 // The class number of pixels that masks get beyond their borders.
 constexpr uint8_t kMaskOutside = 255;
 
-// A function of `draws`. Now and then a head's row has another size than what its stages make.
-Program any_program(Draws& draws, const DecodeLimits& limits);
+// A function of `draws`. Now and then a head's row has another size than what its stages make. `has_pixels`:
+// stages may change pixels, not only their places.
+Program any_program(Draws& draws, const DecodeLimits& limits, bool has_pixels);
 
 }  // namespace standpipe

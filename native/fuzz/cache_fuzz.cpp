@@ -4,30 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "cache/store.h"
+#include "fuzz/harness.h"
 #include "system/checksum.h"
-#include "system/keys.h"
 
 namespace standpipe {
 namespace {
 
-using Input = std::span<const uint8_t>;
-
 constexpr uint64_t kRecords = 4, kSalt = 0x5A17;
 constexpr size_t kHead = 64;  // of the header; the rest of it is zeros
 constexpr size_t kMostRead = 1 << 20;
-
-void check(bool right, const char* what) {
-    if (right) return;
-    std::fprintf(stderr, "cache_fuzz: %s\n", what);
-    std::abort();
-}
 
 // A set's folder, made anew for each input.
 class Folder {
@@ -44,7 +34,7 @@ class Folder {
     }
 
     int get() const noexcept { return folder_.get(); }
-    Descriptor write(const char* name, Input bytes) const {
+    Descriptor write(const char* name, Bytes bytes) const {
         // Not cut to nothing first: ext4 then waits for the disk when it's closed.
         Descriptor file(openat(get(), name, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
         check(pwrite(file.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()) &&
@@ -68,9 +58,9 @@ void mend(std::span<uint8_t> entry, uint64_t record) {
     std::memcpy(entry.data(), &right, sizeof right);
 }
 
-void check_rows(const Folder& folder, Input extent) {
+void check_rows(const Folder& folder, Bytes extent) {
     folder.write("rows-000000", extent);
-    const Descriptor mine = folder.write("rows-000001", Input(reinterpret_cast<const uint8_t*>("rows"), 4));
+    const Descriptor mine = folder.write("rows-000001", Bytes(reinterpret_cast<const uint8_t*>("rows"), 4));
     CacheStore store(folder.get(), kRecords, kSalt, true, 0);
     for (uint64_t record = 0; record < kRecords; ++record) {
         const auto row = store.find(record);
@@ -105,7 +95,7 @@ void check_rows(const Folder& folder, Input extent) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace standpipe;
     static const Folder folder;
-    const Input input(data, size);
+    const Bytes input(data, size);
     const CacheHeader right = cache_header(kRecords, kSalt);
 
     CacheHeader header{};
@@ -116,10 +106,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           "a header that is cut off is taken");
 
     std::vector<uint8_t> table(right.begin(), right.end());
-    const Input rest = input.subspan(std::min(size, kHead));
-    const Input entries = rest.first(std::min<size_t>(rest.size(), kRecords * kCacheEntryBytes));
+    const Bytes rest = input.subspan(std::min(size, kHead));
+    const Bytes entries = rest.first(std::min<size_t>(rest.size(), kRecords * kCacheEntryBytes));
     table.insert(table.end(), entries.begin(), entries.end());
-    const Input extent = rest.subspan(entries.size());
+    const Bytes extent = rest.subspan(entries.size());
     folder.write("table", table);
     check_rows(folder, extent);
 

@@ -2,19 +2,16 @@
 // bytes are a scan of some layout for ours alone, which must end within them.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "fuzz/collected.h"
+#include "fuzz/harness.h"
 #include "image/entropy.h"
 #include "image/jpeg.h"
-#include "system/keys.h"
 
 namespace standpipe {
 namespace {
-
-using Input = std::span<const uint8_t>;
 
 constexpr DecodeLimits kLimits{1 << 20, 100};
 constexpr uint64_t kMostFrame = 32 << 20;
@@ -30,34 +27,21 @@ struct Tally {
     }
 } tally;
 
-[[noreturn]] void fail(const std::string& what) {
-    std::fprintf(stderr, "entropy_fuzz: %s\n", what.c_str());
-    std::abort();
-}
-
 struct Answer {
     std::string text;
     std::vector<uint8_t> rgb;
     bool damaged = false, redecoded = false;
 };
 
-Region region_of(Size size, Draws& draws) {
-    if (draws.below(4) == 0) return {0, 0, size.width, size.height};
-    const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
-               y = static_cast<int>(draws.below(static_cast<uint64_t>(size.height)));
-    return {x, y, x + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.width - x))),
-            y + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.height - y)))};
-}
-
 // False where it isn't decoded at all.
-bool decoded_by(bool only_libjpeg, Input bytes, Draws draws, Answer& answer) {
+bool decoded_by(bool only_libjpeg, Bytes bytes, Draws draws, Answer& answer) {
     JpegImage jpeg;
     DecodeLimits limits = kLimits;
     limits.only_libjpeg = only_libjpeg;
     answer.text = jpeg.open(bytes, limits);
     if (!answer.text.empty() || jpeg.frame_bytes() > kMostFrame) return false;
     const int denominator = draws.below(4) == 0 ? 1 << draws.below(4) : 1;
-    const Region region = region_of(jpeg.scaled(denominator), draws);
+    const Region region = any_region(jpeg.scaled(denominator), draws);
     Collected sink(region.width());
     answer.text = jpeg.decode(region, denominator, sink);
     answer.rgb = std::move(sink.bytes);
@@ -66,7 +50,7 @@ bool decoded_by(bool only_libjpeg, Input bytes, Draws draws, Answer& answer) {
     return true;
 }
 
-void check_jpeg(Input bytes, const Draws& draws) {
+void check_jpeg(Bytes bytes, const Draws& draws) {
     Answer ours, theirs;
     const bool opened = decoded_by(false, bytes, draws, ours);
     if (decoded_by(true, bytes, draws, theirs) != opened) fail("only one of them opens it");
@@ -77,7 +61,7 @@ void check_jpeg(Input bytes, const Draws& draws) {
 }
 
 // The first bytes choose tables and layout.
-void check_scan(Input bytes, Draws& draws) {
+void check_scan(Bytes bytes, Draws& draws) {
     ++tally.scans;
     std::vector<HuffmanCode> codes(4);
     for (HuffmanCode& code : codes) {
@@ -124,9 +108,7 @@ void check_scan(Input bytes, Draws& draws) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace standpipe;
     const std::vector<uint8_t> bytes(data, data + size);  // its own allocation: a read past the end shows
-    uint64_t digest = size;
-    for (size_t i = 0; i < size; ++i) digest = mix(digest, data[i]);
-    Draws draws(digest);
+    Draws draws(digest_of(bytes));
     if (JpegImage::recognises(bytes)) check_jpeg(bytes, draws);
     if (!JpegImage::recognises(bytes) || draws.below(8) == 0) check_scan(bytes, draws);
     return 0;

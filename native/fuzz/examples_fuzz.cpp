@@ -1,28 +1,16 @@
 // Fuzzes TFRecord files. Bytes of a feature must be inside of their record. Results mustn't depend on how
 // much is read at once, or on checksums that are corrected.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "fuzz/harness.h"
 #include "io/examples.h"
 #include "system/checksum.h"
 
 namespace standpipe {
 namespace {
-
-using Input = std::span<const uint8_t>;
-
-void check(bool right, const char* what) {
-    if (right) return;
-    std::fprintf(stderr, "examples_fuzz: %s\n", what);
-    std::abort();
-}
 
 struct Taken {
     std::vector<int64_t> offsets, lengths, ints;
@@ -64,12 +52,10 @@ Taken take(int file, uint64_t size, size_t most) {
     return taken;
 }
 
-void check_file(Input bytes) {
-    const int file = memfd_create("fuzz", MFD_CLOEXEC);
-    check(file >= 0 && write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-          "no file");
-    const Taken whole = take(file, bytes.size(), 1 << 20);
-    check(take(file, bytes.size(), 1) == whole, "how much is asked for makes a difference");
+void check_file(Bytes bytes) {
+    const MemoryFile file(bytes);
+    const Taken whole = take(file.get(), bytes.size(), 1 << 20);
+    check(take(file.get(), bytes.size(), 1) == whole, "how much is asked for makes a difference");
     check(whole.at <= bytes.size(), "the fault lies outside of the file");
     uint64_t end = 0, begin = 0;
     for (size_t i = 0; i < whole.offsets.size(); ++i) {
@@ -82,13 +68,12 @@ void check_file(Input bytes) {
         check(at >= begin + 12 && end <= bytes.size() && at + length <= end - 4,
               "bytes lie outside of their record");
     }
-    close(file);
 }
 
-uint32_t masked(Input bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
+uint32_t masked(Bytes bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
 
 // Returns the file with lengths that fit, and right checksums.
-std::vector<uint8_t> with_sums(Input file) {
+std::vector<uint8_t> with_sums(Bytes file) {
     std::vector<uint8_t> made(file.begin(), file.end());
     for (uint64_t at = 0; at + 16 <= made.size();) {
         uint8_t* const record = made.data() + at;

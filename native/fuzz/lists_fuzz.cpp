@@ -1,32 +1,17 @@
 // Fuzzes file lists, and the places of an index. Chunks must change nothing, results must be inside the list,
 // and places that lead nowhere must be an error.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "fuzz/harness.h"
 #include "io/list_lines.h"
 #include "io/packed.h"
 #include "io/sealed.h"
 
 namespace standpipe {
 namespace {
-
-using Input = std::span<const uint8_t>;
-
-[[noreturn]] void fail(const char* what) {
-    std::fprintf(stderr, "lists_fuzz: %s\n", what);
-    std::abort();
-}
-
-void check(bool right, const char* what) {
-    if (!right) fail(what);
-}
 
 struct Taken {
     std::vector<uint64_t> places;
@@ -41,7 +26,7 @@ struct Taken {
 
 // The list in chunks that grow by `step` bytes; 0: at once. Each chunk is a copy of its own, so that reading
 // beyond it shows.
-Taken take(Input list, bool labels, size_t step) {
+Taken take(Bytes list, bool labels, size_t step) {
     ListLines lines(labels, {".a", ".jpg"});
     Taken taken{};
     for (size_t at = 0, end = step ? 0 : list.size();;) {
@@ -63,27 +48,11 @@ Taken take(Input list, bool labels, size_t step) {
     return taken;
 }
 
-// A file that holds some bytes and goes with this object.
-class File {
-  public:
-    explicit File(Input bytes) : file_(memfd_create("fuzz", MFD_CLOEXEC)) {
-        check(file_ >= 0 && write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-              "no file");
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    ~File() { close(file_); }
-    int get() const noexcept { return file_; }
-
-  private:
-    int file_;
-};
-
-PackedResult paths_of(Input list, Input places, size_t count, bool stays, std::vector<uint8_t>& blob) {
+PackedResult paths_of(Bytes list, Bytes places, size_t count, bool stays, std::vector<uint8_t>& blob) {
     constexpr uint64_t kKey = 7;  // any: places are in sealed blocks, the text is the list as it is
     std::vector<uint8_t> blocks(sealed_size(places.size()));
     seal(places, kKey, 0, blocks);
-    const File text(list), index(blocks);
+    const MemoryFile text(list), index(blocks);
     std::vector<int64_t> indices(count), ends(count);
     for (size_t i = 0; i < count; ++i) indices[i] = static_cast<int64_t>(count - 1 - i);
     const PackedText of{{text.get(), 0, list.size(), {}},
@@ -98,7 +67,7 @@ PackedResult paths_of(Input list, Input places, size_t count, bool stays, std::v
     return result;
 }
 
-void check_list(Input list, bool labels) {
+void check_list(Bytes list, bool labels) {
     const Taken whole = take(list, labels, 0);
     for (const size_t step : {1, 7, 64}) check(take(list, labels, step) == whole, "chunks make a difference");
     check(whole.labels.empty() || whole.labels.size() == whole.places.size(), "labels are missing");
@@ -114,7 +83,7 @@ void check_list(Input list, bool labels) {
     check(at == whole.paths.size(), "paths without a place");
     if (whole.fault != LineFault::none) return;
     std::vector<uint8_t> blob;
-    const Input places(reinterpret_cast<const uint8_t*>(whole.places.data()), 8 * whole.places.size());
+    const Bytes places(reinterpret_cast<const uint8_t*>(whole.places.data()), 8 * whole.places.size());
     const PackedFault anywhere = paths_of(list, places, whole.places.size(), false, blob).fault,
                       below = paths_of(list, places, whole.places.size(), true, blob).fault;
     check(anywhere == PackedFault::none, "a path isn't found");
@@ -127,13 +96,13 @@ void check_list(Input list, bool labels) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace standpipe;
-    const Input input(data, size);
+    const Bytes input(data, size);
     for (const bool labels : {true, false}) check_list(input, labels);
     // The first half as the places of an index over the second one, and one place more than there is.
     std::vector<uint8_t> blob;
     const size_t count = size / 16;
     (void)paths_of(input.subspan(size - size / 2), input.first(count * 8), count, false, blob);
-    if (paths_of(input, input.first(count * 8), count + 1, false, blob).fault == PackedFault::none)
-        fail("a place behind the end was read");
+    check(paths_of(input, input.first(count * 8), count + 1, false, blob).fault != PackedFault::none,
+          "a place behind the end was read");
     return 0;
 }

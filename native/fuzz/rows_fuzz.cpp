@@ -1,44 +1,35 @@
 // Fuzzes everything that makes a row of bytes. There must be no crash and no write outside the row. Every
 // instruction set must give the same answer, with memory used or fresh, for any part of the picture.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "fuzz/any_program.h"
 #include "fuzz/collected.h"
+#include "fuzz/harness.h"
 #include "fuzz/own_malloc.h"
-#include "fuzz/programs.h"
 #include "image/rows.h"
 #include "image/trace.h"
 
 namespace standpipe {
 namespace {
 
-using Bytes = std::span<const uint8_t>;
-
-constexpr DecodeLimits kDrawn{1 << 15, 100};  // so that a program of many stages is fast enough
-constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20, kTinySideBytes = 32 << 10;
+// The pictures that a program takes, the memory for its rows, and whether it has stages that change pixels.
+struct Caps {
+    DecodeLimits limits;
+    uint64_t side_bytes;
+    bool has_pixels = false;
+};
+constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20;
+constexpr DecodeLimits kSmall{1 << 18, 100};
+constexpr Caps kUsual{{1 << 15, 100}, kLargeSideBytes, true};  // small, so that many stages are fast enough
+constexpr Caps kUnusual[] = {
+    {{1 << 12, 3}, 32 << 10}, {kSmall, kSideBytes}, {{1 << 22, 100}, kLargeSideBytes}};
 // The memory that a maker may take without announcing it: four times what a thread keeps.
 constexpr size_t kUnannounced = 4 << 20;
 constexpr size_t kGuard = 256;  // bytes in front of and behind a row
 constexpr uint8_t kGuardByte = 0xc5;
-
-[[noreturn]] void fail(const std::string& what) {
-    std::fprintf(stderr, "rows_fuzz: %s\n", what.c_str());
-    std::abort();
-}
-
-uint64_t digest_of(Bytes bytes, uint64_t digest = 0) noexcept {
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min<size_t>(bytes.size(), 8))) {
-        uint64_t word = bytes.size();
-        std::memcpy(&word, bytes.data(), std::min<size_t>(bytes.size(), 8));
-        digest = mix(digest, word);
-    }
-    return digest;
-}
 
 // The rows of all heads, with guards around each.
 struct Row {
@@ -140,12 +131,8 @@ std::string name_of(const Region& r) {
 
 // Checks that a part has the pixels that the whole picture has there.
 void check_part(Bytes bytes, Channels channels, const Part& whole, int denominator, Draws& draws) {
-    const Part part = decoded(bytes, channels, denominator, [&](Size size) {
-        const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
-                   y = static_cast<int>(draws.below(static_cast<uint64_t>(size.height)));
-        return Region{x, y, x + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.width - x))),
-                      y + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.height - y)))};
-    });
+    const Part part =
+        decoded(bytes, channels, denominator, [&](Size size) { return any_region(size, draws); });
     const std::string where = name_of(part.region) + " at 1/" + std::to_string(denominator);
     if (part.text.empty() != whole.text.empty())
         fail(where + ": \"" + part.text + "\", but the whole picture: \"" + whole.text + "\"");
@@ -326,10 +313,27 @@ std::vector<int32_t> traced_windows(const Program& program, Size source, const S
     return windows;
 }
 
+// The rows of each input of some program.
+uint64_t check_any_program(Bytes bytes, const Caps& caps, const Part& whole, SampleKey key, Draws& draws) {
+    const Program program = any_program(draws, caps.limits, caps.has_pixels);
+    std::vector<int32_t> windows(4 * program.windows);
+    for (int32_t& each : windows) each = static_cast<int32_t>(draws.word());
+    if (whole.text.empty()) windows = traced_windows(program, whole.scaled, key, draws);
+    key.windows = windows.data();
+    uint64_t digest = 0;
+    for (size_t input = 0; input < program.inputs.size(); ++input) {
+        const Input& from = program.inputs[input];
+        if (!from.is_exact())
+            digest = mix(digest, check_program(program, input, caps.side_bytes, bytes,
+                                               decoded_whole(bytes, from.limits.channels, 1), key));
+        else if (!bytes.empty()) digest = mix(digest, check_mask(program, input, bytes, key, draws));
+    }
+    return digest;
+}
+
 uint64_t check_all(Bytes bytes) {
-    static const std::vector<Program> programs = make_programs();
     uint64_t digest = digest_of(bytes);
-    SampleKey key{digest, digest >> 7, digest & 1};
+    const SampleKey key{digest, digest >> 7, digest & 1};
     Draws draws(digest);
 
     Part whole;
@@ -341,30 +345,8 @@ uint64_t check_all(Bytes bytes) {
         check_part(bytes, channels, whole, denominator, draws);
     }
     whole = decoded_whole(bytes, Channels::rgb, 1);
-    const Program drawn = any_program(draws, kDrawn);
-    std::vector<int32_t> windows(4 * drawn.windows);
-    for (int32_t& each : windows) each = static_cast<int32_t>(draws.word());
-    if (whole.text.empty()) windows = traced_windows(drawn, whole.scaled, key, draws);
-    key.windows = windows.data();
-    for (size_t input = 0; input < drawn.inputs.size(); ++input) {
-        const Input& from = drawn.inputs[input];
-        if (!from.is_exact())
-            digest = mix(digest, check_program(drawn, input, kLargeSideBytes, bytes,
-                                               decoded_whole(bytes, from.limits.channels, 1), key));
-        else if (!bytes.empty()) digest = mix(digest, check_mask(drawn, input, bytes, key, draws));
-    }
-    // A good picture takes its time by each way, so half of them get one more; the one for large ones takes
-    // most.
-    const bool good = whole.text.empty();
-    size_t one = draws.below(2 * (programs.size() - 1));
-    if (one >= 8) ++one;
-    for (size_t i = 0; i < programs.size(); ++i) {
-        const bool large = i == 8;
-        const bool chosen = good && !large ? i == one : draws.below(good ? 32 : large ? 4 : 2) == 0;
-        if (!chosen) continue;
-        const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? kLargeSideBytes : kSideBytes;
-        digest = mix(digest, check_program(programs[i], 0, side, bytes, whole, key));
-    }
+    for (const Caps& caps : {kUsual, kUnusual[draws.below(std::size(kUnusual))]})
+        digest = mix(digest, check_any_program(bytes, caps, whole, key, draws));
     return digest;
 }
 

@@ -1,44 +1,16 @@
 // Fuzzes tar shards. Members must be inside the shard and follow one another. Results mustn't depend on how
 // much is read at once, or on checksums that are corrected. A member must be found again at its header.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
+#include "fuzz/harness.h"
 #include "io/tar.h"
 #include "io/tar_records.h"
 
 namespace standpipe {
 namespace {
-
-using Input = std::span<const uint8_t>;
-
-void check(bool right, const char* what) {
-    if (right) return;
-    std::fprintf(stderr, "tar_fuzz: %s\n", what);
-    std::abort();
-}
-
-// A file that holds some bytes and goes with this object.
-class File {
-  public:
-    explicit File(Input bytes) : file_(memfd_create("fuzz", MFD_CLOEXEC)) {
-        check(file_ >= 0 && write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-              "no file");
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    ~File() { close(file_); }
-    int get() const noexcept { return file_; }
-
-  private:
-    int file_;
-};
 
 struct Taken {
     std::vector<int64_t> offsets, lengths, labels, masks;
@@ -115,14 +87,14 @@ void check_members(int file, uint64_t size) {
     check(!reader.next(none), "something follows the end");
 }
 
-void check_shard(Input shard) {
-    const File file(shard);
+void check_shard(Bytes shard) {
+    const MemoryFile file(shard);
     check_members(file.get(), shard.size());
     for (const bool masks : {false, true}) check_records(file.get(), shard.size(), masks);
 }
 
 // Returns the shard with right checksums in every block, as if each was a header.
-std::vector<uint8_t> with_sums(Input shard) {
+std::vector<uint8_t> with_sums(Bytes shard) {
     std::vector<uint8_t> made(shard.begin(), shard.end());
     for (size_t at = 0; at + kTarBlock <= made.size(); at += kTarBlock) {
         uint8_t* const block = made.data() + at;
@@ -142,7 +114,7 @@ std::vector<uint8_t> with_sums(Input shard) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace standpipe;
-    const Input input(data, size);
+    const Bytes input(data, size);
     check_shard(input);
     check_shard(with_sums(input));
     return 0;
