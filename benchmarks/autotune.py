@@ -25,7 +25,7 @@ from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
 import standpipe as sp
-from standpipe._native import install_faults
+from standpipe.system.faults import install_faults
 
 WORKERS, PREFETCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 5, 11)
 MB = 1_000_000

@@ -19,10 +19,10 @@ from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
 import standpipe as sp
-from standpipe._native import install_faults
 from standpipe.cli.task import endless
 from standpipe.device import HostMemory
 from standpipe.observe import Diagnosis
+from standpipe.system.faults import install_faults
 
 STEP_S = 0.008
 SETTINGS: dict[str, Any] = {"memory": "1GiB", "num_workers": 2}

@@ -1,4 +1,4 @@
-"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES TARS EXAMPLES."""
+"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS CACHES TARS EXAMPLES."""
 
 import io
 import os
@@ -51,13 +51,6 @@ LISTS = {
     "upwards": b"a/../b.jpg\n../c.jpg\n/d.jpg\n..e/f..jpg\n..\n",
     "mixed": b"a.jpg 1\nb.jpg cat\nc.jpg",
     "places": b"\0\0\0\0\0\0\2\0\3\0\0\0\0\0\2\0" + b"ab\ncd\nef\ngh\nij",
-}
-
-
-FAULTS = {
-    "hits": b"read.open=eio@3;worker.row=kill@17",
-    "shares": b" read.pread = delay:5ms@0.01 ; read.bytes=corrupt@1.0;seed=7;",
-    "keys": b"index.read=short@#12*2;ledger.write=enospc*1;log=faults.log",
 }
 
 
@@ -118,11 +111,10 @@ def examples() -> dict[str, bytes]:
     return made
 
 
-def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path, records: Path) -> None:
+def main(folder: Path, lists: Path, caches: Path, shards: Path, records: Path) -> None:
     """Write them."""
     every = (
         (lists, LISTS),
-        (faults, FAULTS),
         (caches, {"set": cache()}),
         (shards, tars()),
         (records, examples()),
@@ -149,4 +141,4 @@ def main(folder: Path, lists: Path, faults: Path, caches: Path, shards: Path, re
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:7]))
+    main(*map(Path, sys.argv[1:6]))

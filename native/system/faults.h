@@ -1,20 +1,20 @@
-// Fault points, at which tests make something fail. They also show in longer runs what a loader survives. A
-// text says what happens where, such as
-//     read.open=eio@0.01;read.pread=delay:5s@#17;worker.row=kill@3;read.bytes=corrupt*1;seed=7
-// Without one, a point costs a load and a branch. CONTRIBUTING.md has the grammar and the points.
+// Fault points, at which tests make something fail. They also show in longer runs what a loader survives.
+// Python code reads STANDPIPE_FAULTS, whose rules say what happens where. Without rules, a point costs a load
+// and a branch. CONTRIBUTING.md has the grammar and the points.
 #pragma once
 
 #include <atomic>
+#include <climits>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace standpipe {
 
+// The points of native code: the first ones of POINTS in standpipe/system/faults.py.
 enum class Point : int {
     read_open,
     read_stat,
@@ -27,24 +27,8 @@ enum class Point : int {
     cache_row,
     cache_entry,
     cache_entry_after,
-    // Points in Python code:
-    worker_row,
-    worker_answer,
-    server_fork,
-    publish_before,
-    publish_after,
-    ledger_write,
-    cache_create,
-    cache_spill,
-    cache_link,
-    cache_extent,
-    cache_destroy,
-    cache_remove,
-    cache_fold,
-    pack_write,
-    pack_publish_before,
-    pack_publish_after,
 };
+constexpr size_t kMostPoints = 64;  // of native and Python code
 
 // The fault that the code around a point has to act out. Pauses and ends of the process have happened before.
 struct Fault {
@@ -54,13 +38,29 @@ struct Fault {
     bool raises = false;  // Python code fails here
 };
 
-// Installs faults; once, before threads start. Throws std::invalid_argument for a text that can't be read.
-void install_faults(std::string_view text);
+// A fault of a point. Its conditions hold together.
+struct FaultRule {
+    // The order is that of ACTIONS in standpipe/system/faults.py.
+    enum class Action : int { delay, kill, stop, exit, cut, damage, raise, error };
 
-// Returns by name how often this process has passed each point since then. It has all points from the start.
-std::vector<std::pair<std::string_view, uint64_t>> fault_hits();
+    Point point;
+    Action action;
+    int error = 0;
+    double delay_s = 0;
+    double share = 1;             // of all keys
+    uint64_t hit = 0;             // the number of the pass, from 1; 0: any
+    std::optional<uint64_t> key;  // the only one
+    int tries = INT_MAX;          // of the same thing that are struck, from the first
+    uint64_t salt = 0;            // the choice of the share
+    std::string name;             // of point and action, for the log
+};
 
-std::optional<Point> point_named(std::string_view name);
+// Installs rules; once, before threads start. `log`: the file that gets a line for each fault; empty for
+// none.
+void install_faults(std::vector<FaultRule> rules, std::string log = {});
+
+// Returns how often this process has passed each point since then. It has all points from the start.
+std::vector<uint64_t> fault_hits();
 
 // A key for what has a name, such as a file.
 uint64_t fault_key(std::string_view name) noexcept;

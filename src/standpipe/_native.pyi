@@ -1315,17 +1315,19 @@ class Pool:
 
     def stats(self) -> PoolStats: ...
 
-def install_faults(text: str) -> None:
+def install_faults(
+    rules: Sequence[tuple[int, int, int, float, float, int, int | None, int, int, str]], log: bytes
+) -> None:
     """
-    Install faults, as STANDPIPE_FAULTS describes them. Raises ``ValueError`` if ``text`` has an error.
+    Install faults, as standpipe.system.faults has read them. ``log``: path of a file; empty: none.
     """
 
-def faultpoint(name: str, key: int, attempt: int) -> int:
+def faultpoint(point: int, key: int, attempt: int) -> int:
     """
     Pass a fault point. Returns the errno of an error to raise, 0 for none, or -1 for another error.
     """
 
-def fault_hits() -> dict[str, int]:
+def fault_hits() -> list[int]:
     """
     Return how often this process has passed each fault point since faults were installed.
     """

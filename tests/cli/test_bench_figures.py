@@ -17,12 +17,12 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from standpipe._native import install_faults
 from standpipe.cli.bench import Result, measure
 from standpipe.cli.top import text as top_text
 from standpipe.observe import Found, Snapshot, sampler
 from standpipe.observe.report import write_report
 from standpipe.observe.snapshot import facts
+from standpipe.system.faults import install_faults
 from standpipe.system.published import Published
 
 

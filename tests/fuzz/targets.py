@@ -31,6 +31,7 @@ from photos import foreign_kinds, numbers, picture
 from record_files import mds
 from standpipe import _native
 from standpipe.spec import DecodeMode, Decoding
+from standpipe.system.faults import install_faults
 from tars import shard
 
 
@@ -633,6 +634,45 @@ class Conditions:
         return True
 
 
+class Faults:
+    """Texts of STANDPIPE_FAULTS: rules, or a ``ValueError``. An empty item changes nothing."""
+
+    words = (
+        b"read.open",
+        b"worker.row",
+        b"=eio",
+        b"=delay:",
+        b"5ms",
+        b"@",
+        b"@#",
+        b"*",
+        b";",
+        b"seed=",
+        b"log=",
+        b"0.5",
+    )
+
+    def __init__(self) -> None:
+        self.seeds = [
+            b"read.open=eio@3;worker.row=kill@17",
+            b" read.pread = delay:5ms@0.01 ; read.bytes=corrupt@1.0;seed=7;",
+            b"index.read=short@#12*2;ledger.write=enospc*1;log=faults.log",
+        ]
+
+    def run(self, data: bytes) -> bool:
+        text = os.fsdecode(data)
+        taken = [self._is_read(each) for each in (text, text + ";", " ;" + text)]
+        assert len(set(taken)) == 1
+        return taken[0]
+
+    def _is_read(self, text: str) -> bool:
+        try:
+            install_faults(text)
+        except ValueError:
+            return False
+        return True
+
+
 class Excluded:
     """Files that list records to leave out: what stays is some of the records, or a ``PlanError``."""
 
@@ -1098,6 +1138,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "checksums": Checksums,
     "state": State,
     "conditions": Conditions,
+    "faults": Faults,
     "excluded": Excluded,
     "messages": Messages,
     "samples": Samples,

@@ -175,7 +175,8 @@ void run_all(const Files& files, const Way& way, const std::string& folder) {
 
 int main(int count, char** arguments) {
     using namespace standpipe;
-    install_faults("read.pread=delay:1ms");  // storage so slow that reading ahead pays
+    install_faults(
+        {{Point::read_pread, FaultRule::Action::delay, 0, 1e-3}});  // storage so slow that reading ahead pays
     const std::vector<std::string> paths(arguments + 2, arguments + count);
     const Files all(paths), few({paths.begin(), paths.begin() + 2 * kDifferent});
     check(has_own_malloc() && few.rows() == 2 * kDifferent, "no files, or another malloc");

@@ -273,10 +273,21 @@ int main(int count, char** arguments) {
     for (const char* name : {"", "/files", "/images"}) mkdir((folder + name).c_str(), 0700);
     in_one_go = learned(paths, false);
     in_two = learned(paths, true);
-    install_faults(
-        "read.pread=delay:500us@0.5;read.open=delay:1ms@0.1;read.open=eio@0.03*1;read.stat=eio@0.03*1;"
-        "read.pread=short@0.03;read.bytes=corrupt@0.03;decode.row=delay:300us@0.1;cache.read=eio@0.03;"
-        "cache.read=corrupt@0.03;cache.disk=eio@0.03;cache.row=short@0.03;cache.entry=eio@0.03");
+    using enum FaultRule::Action;
+    install_faults({
+        {.point = Point::read_pread, .action = delay, .delay_s = 500e-6, .share = 0.5, .salt = 1},
+        {.point = Point::read_open, .action = delay, .delay_s = 1e-3, .share = 0.1, .salt = 2},
+        {.point = Point::read_open, .action = error, .error = EIO, .share = 0.03, .tries = 1, .salt = 3},
+        {.point = Point::read_stat, .action = error, .error = EIO, .share = 0.03, .tries = 1, .salt = 4},
+        {.point = Point::read_pread, .action = cut, .share = 0.03, .salt = 5},
+        {.point = Point::read_bytes, .action = damage, .share = 0.03, .salt = 6},
+        {.point = Point::decode_row, .action = delay, .delay_s = 300e-6, .share = 0.1, .salt = 7},
+        {.point = Point::cache_read, .action = error, .error = EIO, .share = 0.03, .salt = 8},
+        {.point = Point::cache_read, .action = damage, .share = 0.03, .salt = 9},
+        {.point = Point::cache_disk, .action = error, .error = EIO, .share = 0.03, .salt = 10},
+        {.point = Point::cache_row, .action = cut, .share = 0.03, .salt = 11},
+        {.point = Point::cache_entry, .action = error, .error = EIO, .share = 0.03, .salt = 12},
+    });
     for (seed = first; seed < first + runs; ++seed) run_once(paths, folder);
     std::printf("%llu runs\n", static_cast<unsigned long long>(runs));
     return 0;

@@ -14,7 +14,7 @@ SAME_INTERFACE = {
 
 COUNTERPARTS = {  # of native classes and functions, which these call
     *("GeometryStage", "Head", "Input", "Job", "PixelStage"),
-    *("faultpoint", "file_marks", "in_turn", "simd_paths"),
+    *("fault_hits", "faultpoint", "file_marks", "in_turn", "install_faults", "simd_paths"),
 }
 
 

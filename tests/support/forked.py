@@ -26,7 +26,7 @@ from programs import BEGIN, LIMIT_S
 SERVER = """
 import json, os, socket, sys
 import numpy, PIL.Image
-import standpipe, standpipe._native
+import standpipe, standpipe._native, standpipe.system.faults
 standpipe.Pipeline  # with most of its modules
 connection = socket.socket(fileno=int(sys.argv.pop()))
 while True:
@@ -60,7 +60,7 @@ os.environ.clear()
 os.environ.update(asked["environment"])
 os.chdir(asked["folder"])
 if asked["environment"].get("STANDPIPE_FAULTS"):
-    standpipe._native.install_faults(asked["environment"]["STANDPIPE_FAULTS"])
+    standpipe.system.faults.install_faults(asked["environment"]["STANDPIPE_FAULTS"])
 text = asked["text"]
 del json, os, socket, sys, numpy, PIL, standpipe, connection, message, descriptors, descriptor, process, file, asked
 exec(compile(text, "<string>", "exec"))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from standpipe import _native
+from standpipe.system.faults import install_faults
 from stores import Set, bytes_of
 
 
@@ -33,7 +34,7 @@ class Work:
 
     def do(self, made: Set, process: int) -> None:
         """Do the work in process number ``process``."""
-        _native.install_faults(self.faults)
+        install_faults(self.faults)
         with made.opened() as store:
             made.grant(store, self.number + process, self.room, spilled=self.spilled)
             for record in self.records:

@@ -11,7 +11,7 @@ import pytest
 import forked
 from photos import write_photos
 from programs import output, run
-from standpipe import _native
+from standpipe.system.faults import POINTS, install_faults
 
 PASSES = """
 from standpipe.system.faults import faultpoint
@@ -43,7 +43,7 @@ def struck(faults: str, point: str = "index.read", *, keys: int = 1, attempts: i
 
 def test_without_the_variable_nothing_happens() -> None:
     program = PASSES.format(point="index.read", keys=2, attempts=1)
-    hits = "from standpipe import _native\nprint(any(_native.fault_hits().values()))\n"
+    hits = "from standpipe.system.faults import fault_hits\nprint(any(fault_hits().values()))\n"
     assert output(program + hits).split("\n") == ["[None, None]", "False", ""]
 
 
@@ -107,15 +107,14 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_forked_process_counts_its_own_passes() -> None:
     program = """
-from standpipe import _native
-from standpipe.system.faults import faultpoint
+from standpipe.system.faults import fault_hits, faultpoint
 faultpoint("worker.row")
 faultpoint("worker.row")
 child = os.fork()
 if child == 0:
     faultpoint("worker.row")
-    os._exit(_native.fault_hits()["worker.row"])
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _native.fault_hits()["worker.row"])
+    os._exit(fault_hits()["worker.row"])
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), fault_hits()["worker.row"])
 """
     assert output(program, environment={"STANDPIPE_FAULTS": "seed=1"}) == "1 2\n"
 
@@ -145,7 +144,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _native.fault_hits()["
 )
 def test_what_cant_be_read_is_refused(faults: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        _native.install_faults(faults)
+        install_faults(faults)
 
 
 def test_the_first_use_of_standpipe_refuses_it() -> None:
@@ -193,7 +192,7 @@ def test_every_point_is_passed_in_a_run(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     write_photos(folder, 4)
     (folder / "002.jpg").write_bytes(b"")
-    points = _native.fault_hits().keys()
+    points = {*POINTS}
     faults = ";".join(f"{point}=delay:0s" for point in points)
     program = EVERYTHING.format(
         photos=str(folder.parent), log=str(tmp_path / "bad.jsonl"), store=str(tmp_path / "store")
