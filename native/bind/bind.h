@@ -100,6 +100,21 @@ class Numbers {
 
 using Int64s = Numbers<int64_t>;
 
+// Returns what `work` returns, which is called without the GIL.
+template <typename Work>
+auto unlocked(Work&& work) {
+    Released released;
+    return work();
+}
+
+// Returns `count` numbers that `fill` writes, without the GIL, into a span of them.
+template <typename Value, typename Fill>
+typename Numbers<Value>::Array filled(size_t count, Fill&& fill) {
+    Numbers<Value> numbers(count);
+    unlocked([&] { fill(numbers.values()); });
+    return std::move(numbers).array();
+}
+
 // Bytes in memory that `owner` holds, which ends with the last view of them.
 template <typename Owner>
 Bytes held_bytes(std::unique_ptr<Owner>&& owner, uint8_t* data, size_t size) {
@@ -155,11 +170,7 @@ class SignalCheck {
 template <typename Records>
 bool taken(Records& records, size_t most) {
     SignalCheck signals;
-    bool more = false;
-    {
-        Released unlocked;
-        more = records.take(most, [&signals] { return signals.raised(); });
-    }
+    const bool more = unlocked([&] { return records.take(most, [&signals] { return signals.raised(); }); });
     signals.rethrow();
     return more;
 }

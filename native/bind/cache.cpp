@@ -74,12 +74,7 @@ bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, const Stamp&
 
 Numbers<bool>::Array have(CacheStore& store, uint64_t first, uint64_t stop) {
     if (first > stop || stop > store.records()) throw nb::index_error("the set has no such records");
-    Numbers<bool> found(stop - first);
-    {
-        Released unlocked;
-        store.have(first, found.values());
-    }
-    return std::move(found).array();
+    return filled<bool>(stop - first, [&](auto found) { store.have(first, found); });
 }
 
 nb::bytes table_header(uint64_t records, uint64_t salt) {
@@ -98,24 +93,18 @@ void check_ranges(Column<int64_t> begins, Column<int64_t> sizes, int64_t end) {
 
 Numbers<uint32_t>::Array crc32c_of(Column<uint8_t> bytes, Column<int64_t> begins, Column<int64_t> sizes) {
     check_ranges(begins, sizes, static_cast<int64_t>(bytes.shape(0)));
-    Numbers<uint32_t> out(sizes.shape(0));
-    {
-        Released unlocked;
-        for (size_t i = 0; i < sizes.shape(0); ++i)
-            out.values()[i] = crc32c({bytes.data() + begins.data()[i], static_cast<size_t>(sizes.data()[i])});
-    }
-    return std::move(out).array();
+    return filled<uint32_t>(sizes.shape(0), [&](auto out) {
+        for (size_t i = 0; i < out.size(); ++i)
+            out[i] = crc32c({bytes.data() + begins.data()[i], static_cast<size_t>(sizes.data()[i])});
+    });
 }
 
 Numbers<uint32_t>::Array crc32c_of_file(int file, Column<int64_t> begins, Column<int64_t> sizes) {
     check_ranges(begins, sizes, INT64_MAX);
-    Numbers<uint32_t> out(sizes.shape(0));
     SumsResult result;
-    {
-        Released unlocked;
-        result =
-            read_sums(file, {begins.data(), begins.shape(0)}, {sizes.data(), sizes.shape(0)}, out.values());
-    }
+    const auto sums = filled<uint32_t>(sizes.shape(0), [&](auto out) {
+        result = read_sums(file, {begins.data(), begins.shape(0)}, {sizes.data(), sizes.shape(0)}, out);
+    });
     switch (result.fault) {
         case SumsFault::none: break;
         case SumsFault::cant_read: raise_os_error(result.error);
@@ -123,7 +112,7 @@ Numbers<uint32_t>::Array crc32c_of_file(int file, Column<int64_t> begins, Column
             PyErr_SetString(PyExc_EOFError, "the file ends too soon");
             throw nb::python_error();
     }
-    return std::move(out).array();
+    return sums;
 }
 
 std::optional<uint32_t> checksum_by(const std::string& path, Column<uint8_t> bytes) {

@@ -33,10 +33,7 @@ void bind_foreign_row(nb::module_& m) {
 
 nb::object take_foreign(std::shared_ptr<Pool> pool) {
     PendingRow pending{std::move(pool), {}};
-    {
-        Released unlocked;
-        if (!pending.pool->take_foreign(pending.row)) return nb::none();
-    }
+    if (!unlocked([&] { return pending.pool->take_foreign(pending.row); })) return nb::none();
     return nb::cast(std::move(pending));
 }
 

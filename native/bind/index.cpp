@@ -151,12 +151,8 @@ void bind_seals(nb::module_& m) {
         "sealed",
         [](Column<uint8_t> data, uint64_t key, uint64_t first) {
             const std::span bytes(data.data(), data.shape(0));
-            Numbers<uint8_t> out(sealed_size(bytes.size()));
-            {
-                Released unlocked;
-                seal(bytes, key, first, out.values());
-            }
-            return std::move(out).array();
+            return filled<uint8_t>(sealed_size(bytes.size()),
+                                   [&](auto out) { seal(bytes, key, first, out); });
         },
         "data"_a, "key"_a, "first"_a,
         "Return blocks that hold ``data``, each with its checksum, uint8. ``first``: number of the first "
@@ -186,14 +182,11 @@ void bind_packed(nb::module_& m) {
         [](const SectionTuple& section, uint64_t begin, uint64_t end) {
             const PackedSection of = section_of(section);
             if (begin > end || end > of.size) throw nb::index_error("a part is outside its section");
-            Numbers<uint8_t> out(end - begin);
             PackedResult result;
-            {
-                Released unlocked;
-                result = read_part(of, begin, out.values());
-            }
+            const auto part =
+                filled<uint8_t>(end - begin, [&](auto out) { result = read_part(of, begin, out); });
             raise_fault(result);
-            return std::move(out).array();
+            return part;
         },
         "section"_a, "begin"_a, "end"_a,
         "Return the bytes [begin, end) of a section's data. ``section``: see ``packed_rows``.");
@@ -205,14 +198,12 @@ void bind_packed(nb::module_& m) {
             if (stride == 0) stride = row_bytes;
             const auto asked =
                 records_of(indices, of.size < row_bytes ? 0 : (of.size - row_bytes) / stride + 1);
-            Numbers<uint8_t> out(asked.size() * row_bytes);
             PackedResult result;
-            {
-                Released unlocked;
-                result = read_rows({of, row_bytes, stride}, asked, out.values().data());
-            }
+            const auto rows = filled<uint8_t>(asked.size() * row_bytes, [&](auto out) {
+                result = read_rows({of, row_bytes, stride}, asked, out.data());
+            });
             raise_fault(result);
-            return std::move(out).array();
+            return rows;
         },
         "section"_a, "row_bytes"_a, "indices"_a, "stride"_a = 0,
         "Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:\n"
@@ -233,16 +224,13 @@ void bind_paths(nb::module_& m) {
             const PackedText of{section_of(text), view(std::get<0>(around)), view(std::get<1>(around)),
                                 view(std::get<2>(around)), stays};
             auto blob = std::make_unique<std::vector<uint8_t>>();
-            Int64s ends(asked.size());
             PackedResult result;
-            {
-                Released unlocked;
-                result = read_paths({from, sizeof(uint64_t), sizeof(uint64_t)}, of, view(base), asked, *blob,
-                                    ends.values());
-            }
+            const auto ends = filled<int64_t>(asked.size(), [&](auto out) {
+                result =
+                    read_paths({from, sizeof(uint64_t), sizeof(uint64_t)}, of, view(base), asked, *blob, out);
+            });
             raise_fault(result);
-            const Bytes bytes = held_bytes(std::move(blob), blob->data(), blob->size());
-            return std::make_tuple(bytes, std::move(ends).array());
+            return std::make_tuple(held_bytes(std::move(blob), blob->data(), blob->size()), ends);
         },
         "places"_a, "text"_a, "around"_a, "base"_a, "stays"_a, "indices"_a,
         "Return the paths of records as (blob, ends): path i ends at byte ends[i] of blob.\n"

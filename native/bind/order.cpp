@@ -17,12 +17,8 @@ void bind_shuffles(nb::module_& m) {
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
             if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
             if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
-            Int64s out(stop - start);
-            {
-                Released unlocked;
-                shuffled_indices(seed, epoch, n, start, out.values());
-            }
-            return std::move(out).array();
+            return filled<int64_t>(stop - start,
+                                   [&](auto out) { shuffled_indices(seed, epoch, n, start, out); });
         },
         "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a,
         "Return the records at positions [start, stop) of an epoch's shuffled order, (stop - start,) int64.");
@@ -34,12 +30,7 @@ void bind_shuffles(nb::module_& m) {
             for (const int64_t position : asked)
                 if (position < 0 || static_cast<uint64_t>(position) >= n)
                     throw nb::value_error("positions must be in [0, n)");
-            Int64s out(asked.size());
-            {
-                Released unlocked;
-                shuffled_at(seed, epoch, n, asked, out.values());
-            }
-            return std::move(out).array();
+            return filled<int64_t>(asked.size(), [&](auto out) { shuffled_at(seed, epoch, n, asked, out); });
         },
         "seed"_a, "epoch"_a, "n"_a, "positions"_a,
         "Return the records at ``positions`` of an epoch's shuffled order, (len(positions),) int64.");
@@ -53,12 +44,11 @@ void bind_places(nb::module_& m) {
             if (total < n || total >= (uint64_t{1} << 62))
                 throw nb::value_error("total must be in [n, 2**62)");
             if (start > stop || stop > n) throw nb::value_error("positions must be in [0, n)");
-            Int64s strata(stop - start), points(stop - start);
-            {
-                Released unlocked;
-                stratified_points(seed, epoch, n, total, start, strata.values(), points.values());
-            }
-            return std::make_tuple(std::move(strata).array(), std::move(points).array());
+            Int64s strata(stop - start);
+            const auto points = filled<int64_t>(stop - start, [&](auto out) {
+                stratified_points(seed, epoch, n, total, start, strata.values(), out);
+            });
+            return std::make_tuple(std::move(strata).array(), points);
         },
         "seed"_a, "epoch"_a, "n"_a, "total"_a, "start"_a, "stop"_a,
         "Cut a line of ``total`` units into n strata, equal to within a unit, one for each position.\n"
@@ -72,12 +62,7 @@ void bind_places(nb::module_& m) {
             if (bits.empty() || bits.size() % 8 != 0 || before.size() != bits.size() / 8 + 1)
                 throw nb::value_error("ranks must have an entry for each 8 words, and one more");
             const auto asked = records_of(places, static_cast<uint64_t>(before.back()));
-            Int64s out(asked.size());
-            {
-                Released unlocked;
-                marked_at(bits, before, asked, out.values());
-            }
-            return std::move(out).array();
+            return filled<int64_t>(asked.size(), [&](auto out) { marked_at(bits, before, asked, out); });
         },
         "words"_a, "ranks"_a, "places"_a,
         "Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64.\n"

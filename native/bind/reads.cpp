@@ -109,11 +109,8 @@ void bind_reads(nb::module_& m) {
                           patience_s,
                           buffer_bytes};
             SignalCheck signals;
-            ReadTimes times;
-            {
-                Released unlocked;
-                times = time_reads(std::move(task), policy, [&signals] { return signals.raised(); });
-            }
+            const ReadTimes times = unlocked(
+                [&] { return time_reads(std::move(task), policy, [&signals] { return signals.raised(); }); });
             signals.rethrow();
             return times;
         },

@@ -150,11 +150,8 @@ std::tuple<Bytes, std::string, Stamp> read(BoundMaker& bound, Reader& reader, co
                                            int64_t mtime_ns, int64_t crc32c) {
     const FileRange range{
         {path.c_str(), path.size()}, offset, length, bound.side->cap(), file_bytes, mtime_ns, crc32c};
-    auto read = std::make_unique<ReadResult>();
-    {
-        Released unlocked;
-        *read = bound.maker.read(reader, range, bound.read_bytes);
-    }
+    auto read = unlocked(
+        [&] { return std::make_unique<ReadResult>(bound.maker.read(reader, range, bound.read_bytes)); });
     std::string error = std::move(read->error);
     const Stamp stamp = read->stamp;
     return {held_bytes(std::move(read), read->buffer.data(), read->size), std::move(error), stamp};
@@ -171,11 +168,7 @@ void clear_account(SharedSide& shared, size_t account) {
 }
 
 Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
-    std::unique_ptr<Mapping> mapping;
-    {
-        Released unlocked;
-        mapping = std::make_unique<Mapping>(file, bytes, std::move(count));
-    }
+    auto mapping = unlocked([&] { return std::make_unique<Mapping>(file, bytes, std::move(count)); });
     return held_bytes(std::move(mapping), mapping->data(), bytes);
 }
 

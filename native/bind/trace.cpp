@@ -65,20 +65,17 @@ Numbers<double>::Array moved_boxes(
     const size_t count = boxes.shape(0), each = moves.shape(1);
     if (rows.shape(0) != count) throw nb::value_error("rows: one for each box");
     const std::span<const int64_t> of_boxes = records_of(rows, moves.shape(0));
-    Numbers<double> out(4 * count);
-    {
-        Released unlocked;
+    return filled<double>(4 * count, [&](auto out) {
         for (size_t i = 0; i < count; ++i) {
             Edges box;
             std::copy_n(boxes.data() + 4 * i, 4, box.begin());
             const double* move = moves.data() + static_cast<size_t>(of_boxes[i]) * each * kMoveNumbers;
             for (size_t at = 0; at < each; ++at, move += kMoveNumbers)
                 move_box(std::span<const double, kMoveNumbers>(move, kMoveNumbers), cut, box);
-            std::ranges::transform(box, out.values().begin() + static_cast<ptrdiff_t>(4 * i),
+            std::ranges::transform(box, out.begin() + static_cast<ptrdiff_t>(4 * i),
                                    [](double edge) { return std::isnan(edge) ? 0 : edge; });
         }
-    }
-    return std::move(out).array();
+    });
 }
 
 }  // namespace
