@@ -18,19 +18,6 @@ Descriptor open_regular(int directory, const char* name, int flags) noexcept {
     return Descriptor();
 }
 
-ssize_t read_at(int file, std::span<uint8_t> out, off_t offset) noexcept {
-    size_t done = 0;
-    while (done < out.size()) {
-        const ssize_t got =
-            pread(file, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
-        done += static_cast<size_t>(got);
-    }
-    return static_cast<ssize_t>(done);
-}
-
 int write_at(int file, std::span<const uint8_t> bytes, off_t offset) noexcept {
     while (!bytes.empty()) {
         const ssize_t put = pwrite(file, bytes.data(), bytes.size(), offset);

@@ -14,9 +14,6 @@ namespace standpipe {
 // Opens a regular file of a folder, not through a link. Returns no descriptor, and errno, for an error.
 Descriptor open_regular(int directory, const char* name, int flags) noexcept;
 
-// Reads up to all of `out`. Returns the number of bytes, or -1 and errno.
-ssize_t read_at(int file, std::span<uint8_t> out, off_t offset) noexcept;
-
 // Writes all bytes. Returns 0 or the system's error; ENOSPC if it takes no more without an error.
 int write_at(int file, std::span<const uint8_t> bytes, off_t offset) noexcept;
 

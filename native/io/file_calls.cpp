@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "io/stamp.h"
+#include "system/descriptor.h"
 #include "system/faults.h"
 
 namespace standpipe {
@@ -41,23 +42,11 @@ int FileCalls::examine(int file, struct stat& info) const noexcept {
     return fault.error ? -1 : fstat(file, &info);
 }
 
-ssize_t FileCalls::read_some(int file, std::span<uint8_t> out, int64_t offset) const noexcept {
+ssize_t FileCalls::read(int file, std::span<uint8_t> out, int64_t offset) const noexcept {
     const Fault fault = faultpoint(Point::read_pread, key_, attempt_);
     errno = fault.error;
     if (fault.error) return -1;
-    return fault.cut ? 0 : pread(file, out.data(), out.size(), offset);
-}
-
-ssize_t FileCalls::read(int file, std::span<uint8_t> out, int64_t offset) const noexcept {
-    size_t done = 0;
-    while (done < out.size()) {
-        const ssize_t got = read_some(file, out.subspan(done), offset + static_cast<int64_t>(done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
-        done += static_cast<size_t>(got);
-    }
-    return static_cast<ssize_t>(done);
+    return fault.cut ? 0 : read_at(file, out, offset);
 }
 
 bool FileCalls::read_pieces(int file, std::span<const struct iovec> pieces, int64_t offset) const noexcept {

@@ -27,8 +27,6 @@ class FileCalls {
     void harm(std::span<uint8_t> bytes) const noexcept;
 
   private:
-    ssize_t read_some(int file, std::span<uint8_t> out, int64_t offset) const noexcept;
-
     const std::string& path_;
     const int attempt_;
     const uint64_t key_;  // of the file, for fault points

@@ -1,9 +1,9 @@
 #include "io/file_window.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+
+#include "system/descriptor.h"
 
 namespace standpipe {
 
@@ -20,16 +20,10 @@ std::span<const uint8_t> FileWindow::view(uint64_t at, uint64_t size) {
     if (at < begin_ || at + size > begin_ + filled_) {
         const uint64_t wanted = std::min(std::max(size, most_bytes_), size_ - at);
         if (bytes_.size() < wanted) bytes_.resize(wanted);
-        filled_ = 0;
+        const ssize_t got = read_at(file_, std::span(bytes_).first(wanted), static_cast<off_t>(at));
+        if (got < 0) error_ = errno;
         begin_ = at;
-        while (filled_ < wanted) {
-            const ssize_t got =
-                pread(file_, bytes_.data() + filled_, wanted - filled_, static_cast<off_t>(at + filled_));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) error_ = errno;
-            if (got <= 0) break;  // 0: it was shortened after it was opened
-            filled_ += static_cast<uint64_t>(got);
-        }
+        filled_ = static_cast<uint64_t>(std::max<ssize_t>(got, 0));  // fewer: it was shortened
     }
     return {bytes_.data() + (at - begin_), std::min(size, filled_ - (at - begin_))};
 }

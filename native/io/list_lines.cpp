@@ -1,8 +1,8 @@
 #include "io/list_lines.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
-#include <limits>
 
 namespace standpipe {
 namespace {
@@ -22,21 +22,6 @@ bool is_integer(std::string_view text) noexcept {
     if (text.starts_with('-')) text.remove_prefix(1);
     return !text.empty() &&
            std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
-}
-
-// The value of a text for which `is_integer`; false when int64 doesn't hold it.
-bool read_integer(std::string_view text, int64_t& value) noexcept {
-    const bool negative = text.starts_with('-');
-    if (negative) text.remove_prefix(1);
-    const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) + (negative ? 1 : 0);
-    uint64_t magnitude = 0;
-    for (const char c : text) {
-        const auto digit = static_cast<uint64_t>(c - '0');
-        if (magnitude > (most - digit) / 10) return false;
-        magnitude = magnitude * 10 + digit;
-    }
-    value = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
-    return true;
 }
 
 }  // namespace
@@ -112,8 +97,9 @@ LineFault ListLines::take_labelled(std::string_view line, uint64_t offset) {
 
 LineFault ListLines::take_label(std::string_view label) {
     if (kind_ == LabelKind::name) return take_name(label);
-    int64_t value;
-    if (!read_integer(label, value)) return LineFault::too_large;
+    int64_t value = 0;
+    if (std::from_chars(label.data(), label.data() + label.size(), value).ec != std::errc())
+        return LineFault::too_large;
     labels_.push_back(value);
     return LineFault::none;
 }

@@ -11,6 +11,7 @@
 
 #include "io/list_lines.h"
 #include "io/sealed.h"
+#include "system/descriptor.h"
 #include "system/faults.h"
 
 namespace standpipe {
@@ -70,14 +71,9 @@ class SectionReader {
     PackedResult fill(uint64_t at, uint64_t size, uint8_t* out) {
         if (const Fault fault = faultpoint(Point::index_read, at); fault.error)
             return {PackedFault::cant_read, fault.error, -1};
-        for (uint64_t done = 0; done < size;) {
-            const ssize_t got = pread(section_.file, out + done, size - done, static_cast<off_t>(at + done));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return {PackedFault::cant_read, errno, -1};
-            if (got == 0) return {PackedFault::too_short, 0, -1};
-            done += static_cast<uint64_t>(got);
-        }
-        return {};
+        const ssize_t got = read_at(section_.file, {out, size}, static_cast<off_t>(at));
+        if (got < 0) return {PackedFault::cant_read, errno, -1};
+        return {static_cast<uint64_t>(got) < size ? PackedFault::too_short : PackedFault::none, 0, -1};
     }
 
     const PackedSection& section_;

@@ -1,42 +1,32 @@
 #include "io/sums.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <vector>
 
+#include "io/file_window.h"
 #include "system/checksum.h"
 
 namespace standpipe {
 namespace {
 
-constexpr size_t kPieceBytes = 256 << 10;  // stays in a core's cache between the read and the checksum
+constexpr uint64_t kPieceBytes = 256 << 10;  // stays in a core's cache between the read and the checksum
 
 }  // namespace
 
 SumsResult read_sums(int file, std::span<const int64_t> begins, std::span<const int64_t> sizes,
                      std::span<uint32_t> out) {
-    std::vector<uint8_t> piece(kPieceBytes);
-    int64_t from = 0, to = 0;  // of the file, in `piece`
+    FileWindow window(kPieceBytes);
+    window.begin(file, INT64_MAX);
     for (size_t i = 0; i < out.size(); ++i) {
-        uint32_t sum = 0;
-        int64_t at = begins[i];
-        for (int64_t left = sizes[i]; left > 0;) {
-            if (at < from || at >= to) {
-                const ssize_t got = pread(file, piece.data(), piece.size(), static_cast<off_t>(at));
-                if (got < 0 && errno == EINTR) continue;
-                if (got < 0) return {SumsFault::cant_read, errno};
-                if (got == 0) return {SumsFault::too_short, 0};
-                from = at;
-                to = at + got;
-            }
-            const int64_t size = std::min(left, to - at);
-            sum = crc32c({piece.data() + (at - from), static_cast<size_t>(size)}, sum);
-            at += size;
-            left -= size;
+        auto at = static_cast<uint64_t>(begins[i]);
+        out[i] = 0;
+        for (auto left = static_cast<uint64_t>(sizes[i]); left > 0;) {
+            const std::span<const uint8_t> bytes = window.view(at, std::min(left, kPieceBytes));
+            if (window.error()) return {SumsFault::cant_read, window.error()};
+            if (bytes.empty()) return {SumsFault::too_short, 0};
+            out[i] = crc32c(bytes, out[i]);
+            at += bytes.size();
+            left -= bytes.size();
         }
-        out[i] = sum;
     }
     return {};
 }

@@ -45,16 +45,15 @@ void Helpers::work() {
 }
 
 bool Helpers::close(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex_);
-    closed_ = true;
-    while (!own_tasks_.empty()) {
-        std::function<void()> dropped = std::move(own_tasks_.front());
-        own_tasks_.pop_front();
-        lock.unlock();
-        dropped = nullptr;
-        lock.lock();
+    std::deque<std::function<void()>> dropped;  // without the lock, as they may take it
+    {
+        std::scoped_lock lock(mutex_);
+        closed_ = true;
+        dropped.swap(own_tasks_);
     }
+    dropped.clear();
     changed_.notify_all();
+    std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, patience, [this] { return alive_ == 0; });
 }
 

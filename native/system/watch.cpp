@@ -7,8 +7,9 @@
 
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 #include <thread>
+
+#include "system/signals.h"
 
 namespace standpipe {
 namespace {
@@ -38,18 +39,10 @@ void wait_for_end(int pipe, int process) {
 void end_with(int pipe, int process) {
     const int opened = open_process(process);
     if (opened < 0 && errno == ESRCH) kill(getpid(), SIGKILL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread thread(wait_for_end, pipe, opened);
-        pthread_setname_np(thread.native_handle(), "standpipe-end");  // system/threads.py knows it
-        thread.detach();
-    } catch (const std::system_error&) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const SignalsBlocked blocked;
+    std::thread thread(wait_for_end, pipe, opened);
+    pthread_setname_np(thread.native_handle(), "standpipe-end");  // system/threads.py knows it
+    thread.detach();
 }
 
 }  // namespace standpipe
