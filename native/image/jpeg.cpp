@@ -285,6 +285,21 @@ std::string JpegImage::decode_again(const Region& region, int denominator, Pixel
     return decode_part(region, denominator, sink);
 }
 
+// Memory for some rows, and where the wanted part of each begins: at column `first`.
+struct JpegImage::Rows {
+    Rows(State& s, int width, int first) : stride(static_cast<size_t>(width) * s.form().bytes() + kSlack) {
+        refit(s.rows, stride * kRowsAtOnce);
+        for (size_t i = 0; i < kRowsAtOnce; ++i) {
+            decoded[i] = s.rows.data() + stride * i;
+            wanted[i] = decoded[i] + static_cast<size_t>(first * s.form().channels());
+        }
+    }
+
+    const size_t stride;
+    JSAMPROW decoded[kRowsAtOnce];
+    const uint8_t* wanted[kRowsAtOnce];
+};
+
 // Only what the region needs. Finds out of files with several scans whether they are doubtful, before any
 // row.
 std::string JpegImage::decode_part(const Region& region, int denominator, PixelSink& sink) {
@@ -308,28 +323,19 @@ std::string JpegImage::decode_part(const Region& region, int denominator, PixelS
                     static_cast<JDIMENSION>(y0)))
         return s.what();
 
-    const size_t stride = jpeg.output_width * s.form().bytes() + kSlack;
-    refit(s.rows, stride * kRowsAtOnce);
-    JSAMPROW decoded[kRowsAtOnce];
-    const uint8_t* wanted[kRowsAtOnce];
-    const auto left = static_cast<size_t>((region.x0 - static_cast<int>(s.crop_x)) * channels());
-    for (size_t i = 0; i < kRowsAtOnce; ++i) {
-        decoded[i] = s.rows.data() + stride * i;
-        wanted[i] = decoded[i] + left;
-    }
-
+    Rows rows(s, static_cast<int>(jpeg.output_width), region.x0 - static_cast<int>(s.crop_x));
     for (int y = y0; y < region.y1;) {
         const int most = std::min(kRowsAtOnce, (y < region.y0 ? region.y0 : region.y1) - y);
         int count = 0;
         while (count < most) {
-            const int got = s.try_read(decoded + count, most - count);
+            const int got = s.try_read(rows.decoded + count, most - count);
             if (got < 0) return s.what();
             if (got == 0) return s.cut_in_row((y + count) * denominator);
             count += got;
         }
         if (y >= region.y0) {
-            s.form().convert(decoded, count, jpeg.output_width);
-            sink.pixels(wanted, count);
+            s.form().convert(rows.decoded, count, jpeg.output_width);
+            sink.pixels(rows.wanted, count);
         }
         y += count;
     }
@@ -346,27 +352,20 @@ std::string JpegImage::decode_to_end(const Region& region, int denominator, Pixe
     if (done > 0) done = s.fed([&] { return s.try_start(denominator); });
     if (done < 0) return s.what();
 
-    const size_t stride = static_cast<size_t>(size.width) * s.form().bytes() + kSlack;
-    refit(s.rows, stride * kRowsAtOnce);
-    JSAMPROW decoded[kRowsAtOnce];
-    const uint8_t* wanted[kRowsAtOnce];
-    for (size_t i = 0; i < kRowsAtOnce; ++i) {
-        decoded[i] = s.rows.data() + stride * i;
-        wanted[i] = decoded[i] + static_cast<size_t>(region.x0 * channels());
-    }
+    Rows rows(s, size.width, region.x0);
     for (int y = 0, stop = 0; y < size.height; y = stop) {
         stop = std::min(y + kRowsAtOnce, y < region.y0 ? region.y0 : y < region.y1 ? region.y1 : size.height);
         int row = y;
         while (done > 0 && row < stop) {
-            done = s.fed([&] { return s.try_read(decoded + (row - y), stop - row); });
+            done = s.fed([&] { return s.try_read(rows.decoded + (row - y), stop - row); });
             row += std::max(done, 0);
         }
         if (done < 0) return s.what();
         if (done == 0 && !s.limits.allow_truncated) return s.cut_in_row(row * denominator);
-        for (; row < stop; ++row) s.form().blank(decoded[row - y], stride);
+        for (; row < stop; ++row) s.form().blank(rows.decoded[row - y], rows.stride);
         if (y < region.y0 || y >= region.y1) continue;
-        s.form().convert(decoded, stop - y, static_cast<size_t>(size.width));
-        sink.pixels(wanted, stop - y);
+        s.form().convert(rows.decoded, stop - y, static_cast<size_t>(size.width));
+        sink.pixels(rows.wanted, stop - y);
     }
     s.truncated = s.source.ran_out;
     // Behind the last row: of a file with several scans everything was read before the first one.

@@ -104,6 +104,7 @@ class JpegImage {
     std::string decode_to_end(const Region& region, int denominator, PixelSink& sink);
 
     struct State;
+    struct Rows;
     std::unique_ptr<State> state_;
 };
 

@@ -232,16 +232,6 @@ class SlotRow final : public Frame {
     RowArea out_;
 };
 
-class IntoResampler final : public PixelSink {
-  public:
-    explicit IntoResampler(Resampler& resampler) : resampler_(resampler) {}
-    void pixels(const uint8_t* const* rows, int count) noexcept override { resampler_.push(rows, count); }
-    void restart() noexcept override { resampler_.restart(); }
-
-  private:
-    Resampler& resampler_;
-};
-
 // The smallest region that contains those of all resamplers.
 inline Region united(std::span<Resampler* const> resamplers) noexcept {
     Region all;

@@ -313,14 +313,8 @@ Outcome InputMaker::decode(const Program& program, size_t input, const SampleKey
 // Decodes what an input's heads need, and runs their first passes row by row.
 std::string InputMaker::decode_once(const Program& program, size_t input, const RowPlace& out) {
     JpegImage& jpeg = scratch_->jpeg;
-    const auto heads = program.heads_of(input);
-    if (heads.size() == 1) {
-        Resampler& resampler = begin(program, heads.front(), 0, out);
-        IntoResampler sink(resampler);
-        return jpeg.decode(resampler.region(), scratch_->denominator, sink);
-    }
     scratch_->first.clear();
-    for (const size_t h : heads) scratch_->first.push_back(&begin(program, h, 0, out));
+    for (const size_t h : program.heads_of(input)) scratch_->first.push_back(&begin(program, h, 0, out));
     const Region region = united(scratch_->first);
     IntoResamplers sink(scratch_->first, region);
     return jpeg.decode(region, scratch_->denominator, sink);
