@@ -88,10 +88,6 @@ struct Kernels {
     // RGB bytes to Pillow's grey levels, as grey() has them; up to kSlack bytes behind `out` are overwritten.
     // It may be `rgb`.
     void (*to_grey)(const uint8_t* rgb, int width, uint8_t* out) noexcept;
-    // out[x] = table[bytes[x]] for one channel's row. Not by gathers: processors whose microcode guards them
-    // take twice as long. Nor by float arithmetic, which slowed down the decoding after it by a fifth.
-    void (*look_up_f32)(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
-    void (*look_up_f16)(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
     // The passes of a blur. Each sums rows[t][i] * weight[t] over t, modulo 2^32, for i < count: `across`
     // writes
     // ((sum + 2^7) >> 8) - 2^15, and `down`, whose rows those are, (sum + 2^31 + 2^23) >> 24. `taps` is even,
@@ -100,11 +96,6 @@ struct Kernels {
                         int16_t* out) noexcept;
     void (*blur_down)(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                       uint8_t* out) noexcept;
-    // A row of pixels of `step` bytes between two others, but its first and last pixel: each byte's
-    // neighbourhood, weighted with (1 1 1, 1 5 1, 1 1 1) / 13 and rounded, which is never half way; then
-    // blended with the byte itself, in float and truncated. `factor` is at most 10^6 either way.
-    void (*sharpen)(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
-                    float factor, uint8_t* out) noexcept;
     // The pixels at `count` places, x[i] and y[i] in 1/32 pixels from the first pixel's centre, as OpenCV
     // interpolates them: four neighbours with weights of 10 bits, and the sum rounded. Places are at most
     // 2^26 either way. It writes nothing behind the pixels.
@@ -130,14 +121,10 @@ struct Kernels {
 // The scalar ones, by name: other tables hold them, and an entry of another table isn't a constant.
 void scalar_separate(const uint8_t* pixels, int width, int channels, uint8_t* const* planes) noexcept;
 void scalar_to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept;
-void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept;
-void scalar_look_up_f16(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
 void scalar_blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                         int16_t* out) noexcept;
 void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                       uint8_t* out) noexcept;
-void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
-                    float factor, uint8_t* out) noexcept;
 void scalar_interpolate(const WarpSource& from, const int32_t* x, const int32_t* y, int count,
                         uint8_t* out) noexcept;
 void scalar_divide_places(const PlaceRow& row, int first, int count, int32_t* x, int32_t* y) noexcept;

@@ -42,11 +42,6 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_
     }
 }
 
-template <typename Value>
-void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) noexcept {
-    for (int x = 0; x < width; ++x) out[x] = table[bytes[x]];
-}
-
 constexpr size_t kBlock = 512;  // sums of a blur that are made together
 
 // Adds `weight` times each value. Compilers vectorise it, since nothing overlaps `sums`; inlined, GCC would
@@ -66,21 +61,6 @@ void blur(const int16_t* const* rows, const int16_t* weight, int taps, size_t co
         for (size_t i = 0; i < size; ++i) sums[i] = first;
         for (int t = 0; t < taps; ++t) add(sums, rows[t] + begin, size, weight[t]);
         for (size_t i = 0; i < size; ++i) out[begin + i] = finish(sums[i]);
-    }
-}
-
-// Compilers vectorise it, since nothing overlaps `out` and a product stands for the division (exact up to
-// 13 * 255 + 6).
-void sharpen_row(const uint8_t* __restrict above, const uint8_t* __restrict at,
-                 const uint8_t* __restrict below, size_t bytes, size_t step, float factor,
-                 uint8_t* __restrict out) noexcept {
-    for (size_t i = step; i + step < bytes; ++i) {
-        const int sum = above[i - step] + above[i] + above[i + step] + at[i - step] + 5 * at[i] +
-                        at[i + step] + below[i - step] + below[i] + below[i + step];
-        const int smooth = (sum + 6) * 20165 >> 18;
-        const int value =
-            static_cast<int>(static_cast<float>(smooth) + factor * static_cast<float>(at[i] - smooth));
-        out[i] = static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
     }
 }
 
@@ -196,14 +176,6 @@ void scalar_to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
     for (int x = 0; x < width; ++x, rgb += 3) out[x] = grey(rgb[0], rgb[1], rgb[2]);
 }
 
-void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
-    look_up(bytes, width, table, out);
-}
-
-void scalar_look_up_f16(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept {
-    look_up(bytes, width, table, out);
-}
-
 void scalar_blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                         int16_t* out) noexcept {
     const auto finish = [](uint32_t sum) {
@@ -218,11 +190,6 @@ void scalar_blur_down(const int16_t* const* rows, const int16_t* weight, int tap
     blur(rows, weight, taps, count, (1U << 31) + (1U << 23), finish, out);
 }
 
-void scalar_sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
-                    float factor, uint8_t* out) noexcept {
-    sharpen_row(above, at, below, bytes, step, factor, out);
-}
-
 void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
     for (const uint8_t* from = rgb + 3 * width; from != rgb; out += 3) {
         from -= 3;
@@ -230,22 +197,12 @@ void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
     }
 }
 
-constinit const Kernels kScalarKernels{"scalar",
-                                       false,
-                                       horizontal,
-                                       vertical,
-                                       scalar_separate,
-                                       scalar_to_grey,
-                                       scalar_look_up_f32,
-                                       scalar_look_up_f16,
-                                       scalar_blur_across,
-                                       scalar_blur_down,
-                                       scalar_sharpen,
-                                       scalar_interpolate,
-                                       scalar_divide_places,
-                                       scalar_gain_hsv,
-                                       scalar_linear_across,
-                                       scalar_mix_rows,
-                                       scalar_mirror};
+constinit const Kernels kScalarKernels{"scalar",           false,
+                                       horizontal,         vertical,
+                                       scalar_separate,    scalar_to_grey,
+                                       scalar_blur_across, scalar_blur_down,
+                                       scalar_interpolate, scalar_divide_places,
+                                       scalar_gain_hsv,    scalar_linear_across,
+                                       scalar_mix_rows,    scalar_mirror};
 
 }  // namespace standpipe

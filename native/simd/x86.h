@@ -235,28 +235,6 @@ void to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
                                         _mm_packs_epi32(four(rgb + 24), four(rgb + 36))));
 }
 
-// Eight indices per load, four values per store.
-void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
-    const auto value = [table](uint64_t index) {
-        int bits;
-        std::memcpy(&bits, table + (index & 255), sizeof bits);
-        return bits;
-    };
-    int x = 0;
-    for (; x + 8 <= width; x += 8) {
-        uint64_t indices;
-        std::memcpy(&indices, bytes + x, 8);
-        for (int half = 0; half < 8; half += 4, indices >>= 32) {
-            __m128i four = _mm_cvtsi32_si128(value(indices));
-            four = _mm_insert_epi32(four, value(indices >> 8), 1);
-            four = _mm_insert_epi32(four, value(indices >> 16), 2);
-            four = _mm_insert_epi32(four, value(indices >> 24), 3);
-            store(out + x + half, four);
-        }
-    }
-    scalar_look_up_f32(bytes + x, width - x, table, out + x);
-}
-
 // 16 sums of a blur, in order.
 template <typename Dot>
 struct BlurSums {
@@ -306,48 +284,12 @@ void blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size
     }
 }
 
-// Eight 16-bit sums of a neighbourhood, blended with the bytes `at` as 16-bit lanes.
-inline __m128i sharpened(__m128i sum, __m128i at, __m128 factor) {
-    const __m128i smooth =
-        _mm_srli_epi16(_mm_mulhi_epu16(_mm_add_epi16(sum, _mm_set1_epi16(6)), _mm_set1_epi16(20165)), 2);
-    const auto blended = [&](__m128i pairs) {
-        const __m128i difference = _mm_madd_epi16(pairs, _mm_set1_epi32((1 << 16) | 0xffff));
-        const __m128 base = _mm_cvtepi32_ps(_mm_and_si128(pairs, _mm_set1_epi32(0xffff)));
-        return _mm_cvttps_epi32(_mm_add_ps(base, _mm_mul_ps(factor, _mm_cvtepi32_ps(difference))));
-    };
-    return _mm_packs_epi32(blended(_mm_unpacklo_epi16(smooth, at)), blended(_mm_unpackhi_epi16(smooth, at)));
-}
-
-void sharpen(const uint8_t* above, const uint8_t* at, const uint8_t* below, size_t bytes, size_t step,
-             float factor, uint8_t* out) noexcept {
-    if (bytes < 2 * step + 16) return scalar_sharpen(above, at, below, bytes, step, factor, out);
-    const __m128i zero = _mm_setzero_si128(), ones = _mm_set1_epi8(1), five_and_one = _mm_set1_epi16(0x0105);
-    const __m128 factors = _mm_set1_ps(factor);
-    const size_t end = bytes - step;
-    for (size_t begin = step; begin < end; begin += 16) {
-        const size_t i = begin + 16 > end ? end - 16 : begin;
-        const __m128i middle = load(at + i);
-        __m128i low = zero, high = zero;
-        const auto add = [&](__m128i a, __m128i b, __m128i weights) {
-            low = _mm_add_epi16(low, _mm_maddubs_epi16(_mm_unpacklo_epi8(a, b), weights));
-            high = _mm_add_epi16(high, _mm_maddubs_epi16(_mm_unpackhi_epi8(a, b), weights));
-        };
-        add(load(above + i - step), load(above + i), ones);
-        add(load(above + i + step), load(at + i - step), ones);
-        add(middle, load(at + i + step), five_and_one);
-        add(load(below + i - step), load(below + i), ones);
-        add(load(below + i + step), zero, ones);
-        store(out + i, _mm_packus_epi16(sharpened(low, _mm_unpacklo_epi8(middle, zero), factors),
-                                        sharpened(high, _mm_unpackhi_epi8(middle, zero), factors)));
-    }
-}
-
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name,         true,        horizontal<Dot>,    vertical<Dot>,    separate,
-            to_grey<Dot>, look_up_f32, scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
-            sharpen,      interpolate, divide_places,      gain_hsv,         linear_across,
-            mix_rows,     mirror};
+    return {name,        true,          horizontal<Dot>,  vertical<Dot>,
+            separate,    to_grey<Dot>,  blur_across<Dot>, blur_down<Dot>,
+            interpolate, divide_places, gain_hsv,         linear_across,
+            mix_rows,    mirror};
 }
 
 }  // namespace
