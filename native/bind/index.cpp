@@ -207,9 +207,8 @@ void bind_packed(nb::module_& m) {
         },
         "section"_a, "row_bytes"_a, "indices"_a, "stride"_a = 0,
         "Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:\n"
-        "``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes of "
-        "data, key of its checksums or\n"
-        "None).");
+        "``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes\n"
+        "of data, key of its checksums or None).");
 }
 
 void bind_paths(nb::module_& m) {

@@ -65,9 +65,8 @@ void bind_places(nb::module_& m) {
             return filled<int64_t>(asked.size(), [&](auto out) { marked_at(bits, before, asked, out); });
         },
         "words"_a, "ranks"_a, "places"_a,
-        "Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64.\n"
-        "``words``: lowest bits first. ``ranks``: set bits before each 8 words, and last the number\n"
-        "of all set bits.");
+        "Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64. ``words``:\n"
+        "lowest bits first. ``ranks``: set bits before each 8 words, and last the number of all set bits.");
     m.def("mix", &mix, "key"_a, "word"_a,
           "Return a 64-bit key that depends on ``key`` and then on ``word``: their order matters.");
 }

@@ -276,11 +276,10 @@ void bind_job(nb::module_& m) {
         .def("files", &attach_files, "input"_a, "blob"_a, "ends"_a, "offset"_a, "length"_a,
              "file_bytes"_a.none() = nb::none(), "mtime_ns"_a.none() = nb::none(),
              "crc32c"_a.none() = nb::none(),
-             "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].\n"
-             "``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,\n"
-             "``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the sample's bytes then; "
-             "-1\n"
-             "or None: unknown.")
+             "Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte\n"
+             "ends[i]. ``offset``, ``length``: of the sample, in bytes; length -1: to the end.\n"
+             "``file_bytes``, ``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the\n"
+             "sample's bytes then; -1 or None: unknown.")
         .def("sizes", &attach_sizes, "sizes"_a,
              "Refuse rows whose first input has another (height, width) in pixels. ``sizes``: (rows, 2) "
              "int64.")
@@ -288,13 +287,11 @@ void bind_job(nb::module_& m) {
              "Make the rows with crops that boxes have decided. ``windows``: (rows, 4 × windows) int32 of "
              "``trace``.")
         .def("frames", &attach_frames, "frames"_a,
-             "Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size that "
-             "the\n"
-             "program makes.")
+             "Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size\n"
+             "that the program makes.")
         .def("compose", &attach_composer, "composer"_a, "frames"_a, "numbers"_a,
-             "Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in "
-             "``frames``, of\n"
-             "each row's, (rows × composer.frames,) int32; -1 for those that aren't used.")
+             "Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in\n"
+             "``frames``, of each row's, (rows × composer.frames,) int32; -1 for those that aren't used.")
         .def(
             "paste", &attach_pasted, "points"_a, "ends"_a, "pictures"_a,
             "Paste shapes on pictures of the composer. ``points``, (n, 2) float32, in pixels of the pictures "

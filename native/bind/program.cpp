@@ -150,26 +150,19 @@ void bind_stages(nb::module_& m) {
             "height"_a, "width"_a, "filter"_a)
         .def(
             "resize_shorter",
-            [](GeometryStage& s, int size, int max_size, int filter) {
-                after_mirrors(s).resize = GeometryStage::Resize::shorter_side;
-                s.target = {size, size};
-                s.max_size = max_size;
-                s.filter = filter_of(filter);
-            },
-            "size"_a, "max_size"_a, "filter"_a)
-        .def(
-            "random_resize",
-            [](GeometryStage& s, uint32_t op, int first, int end, int filter) {
+            [](GeometryStage& s, uint32_t op, int first, int end, int max_size, int filter) {
                 if (first < 1 || end <= first)
                     throw nb::value_error("sizes must be above 0, and end above first");
                 after_mirrors(s).resize = GeometryStage::Resize::shorter_side;
                 s.target = {first, first};
                 s.random_end = end;
+                s.max_size = max_size;
                 s.resize_op = op;
                 s.filter = filter_of(filter);
             },
-            "op"_a, "first"_a, "end"_a, "filter"_a,
-            "Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.")
+            "op"_a, "first"_a, "end"_a, "max_size"_a, "filter"_a,
+            "Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.\n"
+            "``max_size``: most of the longer one; 0: no limit.")
         .def(
             "resize_jitter",
             [](GeometryStage& s, uint32_t op, int height, int width, const Pair& scale, int filter) {
@@ -205,36 +198,28 @@ void bind_stages(nb::module_& m) {
                 s.filter = nearest ? Filter::opencv_nearest : Filter::opencv_bilinear;
             },
             "height"_a, "width"_a, "only_smaller"_a, "round_up"_a, "nearest"_a,
-            "Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to "
-            "the\n"
-            "nearest integer.")
+            "Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to\n"
+            "the nearest integer.")
         .def(
             "random_filter", [](GeometryStage& s, uint32_t op) { s.filter_op = op; }, "op"_a,
             "Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.")
         .def(
             "window",
-            [](GeometryStage& s, int height, int width, const Colour& fill) {
+            [](GeometryStage& s, int place, uint32_t op, const std::pair<int, int>& size, const Sides& sides,
+               bool pad_if_needed, int mode, const Colour& fill) {
                 after_mirrors(s).has_window = true;
-                s.window = {Window::Place::centred, {height, width}, 0, 0, padding_of({}, 0, fill), false, 0};
+                s.window = {numbered(place, Window::Place::everything),
+                            {size.first, size.second},
+                            0,
+                            0,
+                            padding_of(sides, mode, fill),
+                            pad_if_needed,
+                            op};
             },
-            "height"_a, "width"_a, "fill"_a = Colour{})
-        .def(
-            "pad",
-            [](GeometryStage& s, const Sides& sides, int mode, const Colour& fill) {
-                after_mirrors(s).has_window = true;
-                s.window = {Window::Place::everything, {}, 0, 0, padding_of(sides, mode, fill), false, 0};
-            },
-            "sides"_a, "mode"_a, "fill"_a, "Pad by ``sides``: left, top, right and bottom, in pixels.")
-        .def(
-            "random_window",
-            [](GeometryStage& s, uint32_t op, int height, int width, const Sides& sides, bool pad_if_needed,
-               int mode, const Colour& fill) {
-                after_mirrors(s).has_window = true;
-                s.window = {Window::Place::random,         {height, width}, 0, 0,
-                            padding_of(sides, mode, fill), pad_if_needed,   op};
-            },
-            "op"_a, "height"_a, "width"_a, "sides"_a, "pad_if_needed"_a, "mode"_a, "fill"_a,
-            "Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.")
+            "place"_a, "op"_a = 0, "size"_a = std::pair(0, 0), "sides"_a = Sides(), "pad_if_needed"_a = false,
+            "mode"_a = 0, "fill"_a = Colour{},
+            "Cut out a window of ``size``, (height, width), of the picture padded by ``sides``: left, top,\n"
+            "right and bottom, in pixels. ``place``: as ``WindowPlace`` numbers it.")
         .def(
             "sized_window",
             [](GeometryStage& s, uint32_t op, int low, int high) {
@@ -248,16 +233,6 @@ void bind_stages(nb::module_& m) {
         .def(
             "perhaps", [](GeometryStage& s, uint32_t op, double p) { s.chance = {op, p}; }, "op"_a, "p"_a,
             "Do nothing with probability 1 - ``p``; stages with one ``op`` do nothing together.")
-        .def(
-            "diagonal_window",
-            [](GeometryStage& s, uint32_t op, int height, int width, int mode, const Colour& fill) {
-                after_mirrors(s).has_window = true;
-                s.window = {Window::Place::diagonal,    {height, width}, 0, 0,
-                            padding_of({}, mode, fill), false,           op};
-            },
-            "op"_a, "height"_a, "width"_a, "mode"_a, "fill"_a,
-            "Cut out a window at a random share of both axes; what a picture lacks is padded right and "
-            "below.")
         .def(
             "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
             "p"_a);
@@ -327,12 +302,11 @@ void bind_kernel(nb::module_& m) {
              }),
              "kind"_a, "channels"_a, "grid"_a, "decoded"_a, "fast"_a, "max_pixels"_a, "max_scans"_a,
              "allow_truncated"_a = false, "only_libjpeg"_a = false, "upright"_a = false,
-             "``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of which\n"
-             "sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``: how\n"
-             "files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where "
-             "that\n"
-             "suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy\n"
-             "decoder.");
+             "``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of\n"
+             "which sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``:\n"
+             "how files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8\n"
+             "where that suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our\n"
+             "entropy decoder.");
 
     nb::class_<Head>(m, "Head", "One output of a program: the stages that make a row of an input.")
         .def(nb::new_([](size_t input, std::vector<Stage> stages, const RowFormat& format,
@@ -342,9 +316,8 @@ void bind_kernel(nb::module_& m) {
              }),
              "input"_a, "stages"_a, "format"_a, "erasing"_a.none() = nb::none(), "salt"_a = 0,
              "twin"_a.none() = nb::none(),
-             "``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own. "
-             "``twin``:\n"
-             "number of the head whose row it writes where it mirrors pixels; None: its own.");
+             "``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.\n"
+             "``twin``: number of the head whose row it writes where it mirrors pixels; None: its own.");
 
     nb::class_<Program> program(m, "Program", "Image transforms, fused into one kernel that makes rows.");
     program

@@ -283,10 +283,8 @@ void bind_makers(nb::module_& m) {
         .def("make", &make, "program"_a, "input"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a, "attempt"_a,
              "outs"_a.noconvert(), "first_px"_a = std::pair(0, 0), "windows"_a.none() = nb::none(),
              "Make a row of one of the program's inputs; each head of that input writes its array of\n"
-             "``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``:\n"
-             "(height, width) of the first input in pixels, which its own must fit. ``windows``: (4 × "
-             "windows,) "
-             "of\n"
+             "``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``: (height,\n"
+             "width) of the first input in pixels, which its own must fit. ``windows``: (4 × windows,) of\n"
              "``trace``, for crops that boxes decide. Returns '' or an error message.")
         .def("make_many", &make_many, "program"_a, "images"_a, "seed"_a, "epoch"_a, "out"_a.noconvert(),
              "Make rows of ``out``, (n, bytes of a row), and write each begin to the heartbeat. ``images``:\n"

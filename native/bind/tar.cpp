@@ -82,9 +82,8 @@ void bind_tar(nb::module_& m) {
               "def tar_members(file: int, size: int, at: int, most: int) -> tuple[list[tuple[int, int, int, "
               "bool, bytes]], tuple[str, int, bytes, int, int] | None]"),
           "Return up to ``most`` members of a tar archive, and the fault that ends them: see\n"
-          "``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether\n"
-          "it is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's\n"
-          "header.");
+          "``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether it\n"
+          "is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's header.");
 
     nb::class_<TarRecords>(m, "TarRecords", "Groups the members of tar shards into records.")
         .def(nb::new_(&make_records), "fields"_a, "unexpected"_a, "pickles"_a,

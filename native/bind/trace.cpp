@@ -82,12 +82,9 @@ Numbers<double>::Array moved_boxes(
 
 void bind_moved_boxes(nb::module_& m) {
     m.def("move_boxes", &moved_boxes, "boxes"_a, "rows"_a, "moves"_a, "cut"_a,
-          "Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their "
-          "corners.\n"
-          "``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like those of "
-          "``trace``. "
-          "``cut``:\n"
-          "cut off at the edges of each result.");
+          "Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their\n"
+          "corners. ``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like\n"
+          "those of ``trace``. ``cut``: cut off at the edges of each result.");
 }
 
 void bind_trace(nb::class_<Program>& program) {

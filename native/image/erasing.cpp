@@ -1,6 +1,5 @@
 #include "image/erasing.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -17,25 +16,13 @@ struct Rectangle {
     int top, left, height, width;
 };
 
-// Rounded to nearest, halves to even; normal numbers and values of a row are far from the ends of the range.
-uint16_t half_of(float value) noexcept {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);
-    const uint32_t magnitude = bits & 0x7fffffffU;
-    if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);  // infinity
-    if (magnitude < 0x38800000U) {                                               // subnormal
-        const float scaled = std::bit_cast<float>(magnitude) * 0x1.0p24F;
-        return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
-    }
-    const uint32_t odd = (magnitude >> 13) & 1U;
-    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000U + 0xfffU + odd) >> 13));
-}
+__extension__ using Half = _Float16;
 
 void put(const RowFormat& format, uint8_t* at, float value) noexcept {
     switch (format.type) {
         case ElementType::u8: *at = static_cast<uint8_t>(value); break;
         case ElementType::f16: {
-            const uint16_t half = half_of(value);
+            const auto half = static_cast<Half>(value);
             std::memcpy(at, &half, sizeof half);
             break;
         }

@@ -163,19 +163,17 @@ bool TarReader::next(TarMember& member) {
             unmarked_ = at_ > begin_ && size_ % kTarBlock == 0;
             return unmarked_ ? false : fail(TarFault::no_end);
         }
-        if (header.size() < kTarBlock) {
-            if (at_ == begin_ && is_compressed(header)) return fail(TarFault::compressed);
-            return fail(at_ == begin_ ? TarFault::not_tar : TarFault::cut);
-        }
+        const auto no_header = [&](TarFault later) {
+            if (at_ != begin_) return fail(later);
+            return fail(is_compressed(header) ? TarFault::compressed : TarFault::not_tar);
+        };
+        if (header.size() < kTarBlock) return no_header(TarFault::cut);
         if (is_zero(header)) {
             if (at_ != first) return fail(TarFault::cut);
             is_end();
             return false;
         }
-        if (!sum_is_right(header)) {
-            if (at_ == begin_ && is_compressed(header)) return fail(TarFault::compressed);
-            return fail(at_ == begin_ ? TarFault::not_tar : TarFault::bad_header);
-        }
+        if (!sum_is_right(header)) return no_header(TarFault::bad_header);
         const char type = static_cast<char>(header[kType]);
         const uint64_t size = number_of(header.subspan(kSizeAt, kSizeSize)), data = at_ + kTarBlock;
         const bool posix = text_of(header.subspan(kMagic, 6)) == std::string_view("ustar\0", 6);

@@ -54,9 +54,8 @@ def marked_at(
     places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """
-    Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64.
-    ``words``: lowest bits first. ``ranks``: set bits before each 8 words, and last the number
-    of all set bits.
+    Return the number of the places[i]-th set bit, counted from 0, (len(places),) int64. ``words``:
+    lowest bits first. ``ranks``: set bits before each 8 words, and last the number of all set bits.
     """
 
 def mix(key: int, word: int) -> int:
@@ -181,8 +180,8 @@ def packed_rows(
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
     Return rows of a column, one after another. ``stride``: bytes from one row to the next; 0:
-    ``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes of data, key of its checksums or
-    None).
+    ``row_bytes``; 1: indices are the rows' first bytes. ``section``: (descriptor, first byte, bytes
+    of data, key of its checksums or None).
     """
 
 def packed_paths(
@@ -209,9 +208,8 @@ def tar_members(
 ) -> tuple[list[tuple[int, int, int, bool, bytes]], tuple[str, int, bytes, int, int] | None]:
     """
     Return up to ``most`` members of a tar archive, and the fault that ends them: see
-    ``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether
-    it is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's
-    header.
+    ``TarRecords``. Each is (byte of its first header, byte of its data, bytes of data, whether it
+    is a file, name). ``size``: bytes of the archive. ``at``: byte of the first member's header.
     """
 
 class TarRecords:
@@ -375,10 +373,10 @@ class GeometryStage:
         """
 
     def resize(self, height: int, width: int, filter: int) -> None: ...
-    def resize_shorter(self, size: int, max_size: int, filter: int) -> None: ...
-    def random_resize(self, op: int, first: int, end: int, filter: int) -> None:
+    def resize_shorter(self, op: int, first: int, end: int, max_size: int, filter: int) -> None:
         """
         Resize the shorter side to a random length from ``first`` to ``end`` - 1, in pixels.
+        ``max_size``: most of the longer one; 0: no limit.
         """
 
     def resize_jitter(
@@ -397,8 +395,8 @@ class GeometryStage:
         self, height: int, width: int, only_smaller: bool, round_up: bool, nearest: bool
     ) -> None:
         """
-        Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to the
-        nearest integer.
+        Resize as OpenCV does to what fits into a size. ``round_up``: fractions of a pixel, else to
+        the nearest integer.
         """
 
     def random_filter(self, op: int) -> None:
@@ -406,22 +404,19 @@ class GeometryStage:
         Choose the resize's filter at random: bilinear or bicubic. ``op`` must be above 0.
         """
 
-    def window(self, height: int, width: int, fill: Sequence[int] = [0, 0, 0, 0]) -> None: ...
-    def pad(self, sides: tuple[int, int, int, int], mode: int, fill: Sequence[int]) -> None:
-        """Pad by ``sides``: left, top, right and bottom, in pixels."""
-
-    def random_window(
+    def window(
         self,
-        op: int,
-        height: int,
-        width: int,
-        sides: tuple[int, int, int, int],
-        pad_if_needed: bool,
-        mode: int,
-        fill: Sequence[int],
+        place: int,
+        op: int = 0,
+        size: tuple[int, int] = (0, 0),
+        sides: tuple[int, int, int, int] = (0, 0, 0, 0),
+        pad_if_needed: bool = False,
+        mode: int = 0,
+        fill: Sequence[int] = [0, 0, 0, 0],
     ) -> None:
         """
-        Cut out a random window. ``sides``: padding left, top, right and bottom, in pixels.
+        Cut out a window of ``size``, (height, width), of the picture padded by ``sides``: left, top,
+        right and bottom, in pixels. ``place``: as ``WindowPlace`` numbers it.
         """
 
     def sized_window(self, op: int, low: int, high: int) -> None:
@@ -432,11 +427,6 @@ class GeometryStage:
     def perhaps(self, op: int, p: float) -> None:
         """
         Do nothing with probability 1 - ``p``; stages with one ``op`` do nothing together.
-        """
-
-    def diagonal_window(self, op: int, height: int, width: int, mode: int, fill: Sequence[int]) -> None:
-        """
-        Cut out a window at a random share of both axes; what a picture lacks is padded right and below.
         """
 
     def mirror(self, op: int, p: float) -> None: ...
@@ -538,11 +528,11 @@ class Input:
         upright: bool = False,
     ) -> None:
         """
-        ``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of which
-        sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``: how
-        files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8 where that
-        suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our entropy
-        decoder.
+        ``kind``: its number; 0: an image. ``channels``: before the stages. ``grid``: pixels of
+        which sizes and places are multiples; inputs' sizes differ as their grids do. ``decoded``:
+        how files get them, by its number in ``ChannelsName``. ``fast``: decode at 1/2, 1/4 or 1/8
+        where that suffices. ``upright``: apply EXIF orientation. ``only_libjpeg``: don't use our
+        entropy decoder.
         """
 
 class Head:
@@ -558,8 +548,8 @@ class Head:
         twin: int | None = None,
     ) -> None:
         """
-        ``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own. ``twin``:
-        number of the head whose row it writes where it mirrors pixels; None: its own.
+        ``input``: its number. ``salt``: of its random numbers; 0: they are the sample's own.
+        ``twin``: number of the head whose row it writes where it mirrors pixels; None: its own.
         """
 
 class Program:
@@ -723,9 +713,9 @@ def move_boxes(
     cut: bool,
 ) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
     """
-    Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their corners.
-    ``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like those of ``trace``. ``cut``:
-    cut off at the edges of each result.
+    Return where boxes are after the moves of their rows, (n, 4) float64, flat: the hull of their
+    corners. ``boxes``: (n, 4) float64 xyxy. ``rows``: (n,). ``moves``: (rows, moves, 12), like
+    those of ``trace``. ``cut``: cut off at the edges of each result.
     """
 
 class Bell:
@@ -1128,10 +1118,10 @@ class Job:
         | None = None,
     ) -> None:
         """
-        Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte ends[i].
-        ``offset``, ``length``: of the sample, in bytes; length -1: to the end. ``file_bytes``,
-        ``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the sample's bytes then; -1
-        or None: unknown.
+        Make an input of the rows from files. ``blob``, ``ends``: paths; path i ends at byte
+        ends[i]. ``offset``, ``length``: of the sample, in bytes; length -1: to the end.
+        ``file_bytes``, ``mtime_ns``: of the whole file when it was indexed; ``crc32c``: of the
+        sample's bytes then; -1 or None: unknown.
         """
 
     def sizes(
@@ -1156,8 +1146,8 @@ class Job:
 
     def frames(self, frames: Sequence[ImageFrame]) -> None:
         """
-        Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size that the
-        program makes.
+        Make frames instead of rows of the slot. ``frames``: of each row of the slot, in the size
+        that the program makes.
         """
 
     def compose(
@@ -1169,8 +1159,8 @@ class Job:
         ],
     ) -> None:
         """
-        Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in ``frames``, of
-        each row's, (rows × composer.frames,) int32; -1 for those that aren't used.
+        Make the rows of frames, by ``composer``, whose last program the job has. ``numbers``: in
+        ``frames``, of each row's, (rows × composer.frames,) int32; -1 for those that aren't used.
         """
 
     def paste(
@@ -1602,8 +1592,8 @@ class RowMaker:
     ) -> str:
         """
         Make a row of one of the program's inputs; each head of that input writes its array of
-        ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``:
-        (height, width) of the first input in pixels, which its own must fit. ``windows``: (4 × windows,) of
+        ``outs``. ``data``: encoded (n,), or pixels, (H, W, C) or (H, W). ``first_px``: (height,
+        width) of the first input in pixels, which its own must fit. ``windows``: (4 × windows,) of
         ``trace``, for crops that boxes decide. Returns '' or an error message.
         """
 

@@ -19,7 +19,7 @@ def no_pillow(*_: object) -> tuple[UInt8Array, bool]:
 def written(height: int, width: int, **format_of: Any) -> tuple[str, bytes]:
     """Return the error for a picture of 5 × 7 pixels whose row has another size, and the row."""
     stage = _native.GeometryStage()
-    stage.window(5, 7)
+    stage.window(place=0, size=(5, 7))
     head = _native.Head(0, [stage], _native.RowFormat.uint8(height, width, **format_of))
     program = _native.Program([_native.Input(0, 3, 1, 0, False, 1 << 20, 100)], [head])
     maker = _native.RowMaker(_native.SideArena(1 << 20), 1 << 20, new_heartbeat(), no_pillow)

@@ -24,6 +24,7 @@ from standpipe.transform.pixels.geometry import (
     SizedTransform,
     VaryingTransform,
     WarpInterpolation,
+    WindowPlace,
     filter_number,
     side_pair,
 )
@@ -264,11 +265,10 @@ class FixedSizeCrop(SizedTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the window to a native pass."""
-        height, width = self.output_px
-        stage.diagonal_window(
+        stage.window(
+            place=WindowPlace.DIAGONAL,
             op=op,
-            height=height,
-            width=width,
+            size=self.output_px,
             mode=MODES.index(self.padding_mode),
             fill=colour_of("FixedSizeCrop", self.fill),
         )
@@ -364,10 +364,9 @@ class LetterBox(GeometricTransform):
         if not self.pad:
             return
         fill = colour_of("LetterBox", self.fill)
-        if self.center:
-            stage.window(height=height, width=width, fill=fill)
-        else:  # nothing is cut off, and so its random number doesn't matter
-            stage.diagonal_window(op=op, height=height, width=width, mode=MODES.index("constant"), fill=fill)
+        # Behind, nothing is cut off, and so its random number doesn't matter.
+        place = WindowPlace.CENTRED if self.center else WindowPlace.DIAGONAL
+        stage.window(place=place, op=op, size=(height, width), fill=fill)
 
 
 @dataclass(frozen=True, slots=True)

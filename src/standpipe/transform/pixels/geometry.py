@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from fractions import Fraction
 from typing import ClassVar, Literal, get_args
 
@@ -51,6 +52,15 @@ class VaryingTransform(GeometricTransform):
 
     def size_after(self, size: Size | None) -> None:
         """Return None: images differ in size."""
+
+
+class WindowPlace(IntEnum):
+    """A window's place in the padded picture, as native code numbers it."""
+
+    CENTRED = 0
+    RANDOM = 1
+    DIAGONAL = 2  # as far along one axis as along the other, in shares
+    EVERYTHING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +214,11 @@ class Resize(GeometricTransform):
         """Add a resize to a native pass, to an exact size or by the shorter side."""
         if isinstance(self.size, int):
             stage.resize_shorter(
-                size=self.size, max_size=self.max_size or 0, filter=filter_number(self.interpolation)
+                op=op,
+                first=self.size,
+                end=self.size + 1,
+                max_size=self.max_size or 0,
+                filter=filter_number(self.interpolation),
             )
         else:
             height, width = side_pair("Resize", "size", self.size)
@@ -255,9 +269,8 @@ class RandomResize(VaryingTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the resize to a native pass."""
-        stage.random_resize(
-            op=op, first=self.min_size, end=self.max_size, filter=filter_number(self.interpolation)
-        )
+        number = filter_number(self.interpolation)
+        stage.resize_shorter(op=op, first=self.min_size, end=self.max_size, max_size=0, filter=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +312,7 @@ class CenterCrop(SizedTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the centred window to a native pass."""
-        height, width = self.output_px
-        stage.window(height=height, width=width)
+        stage.window(place=WindowPlace.CENTRED, size=self.output_px)
 
     def for_kind(self, kind: FieldKind) -> ImageTransform | None:
         """Return the same crop, with the kind's value around."""
@@ -325,7 +337,7 @@ class _FilledWindow(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the centred window to a native pass."""
-        stage.window(height=self.size[0], width=self.size[1], fill=(self.fill,) * _native.MOST_CHANNELS)
+        stage.window(place=WindowPlace.CENTRED, size=self.size, fill=(self.fill,) * _native.MOST_CHANNELS)
 
 
 @dataclass(frozen=True, slots=True)

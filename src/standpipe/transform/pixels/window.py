@@ -15,7 +15,7 @@ from standpipe.transform.image import (
     GeometricTransform,
     Size,
 )
-from standpipe.transform.pixels.geometry import SizedTransform, side_pair
+from standpipe.transform.pixels.geometry import SizedTransform, WindowPlace, side_pair
 
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Sides = tuple[int, int, int, int]  # left, top, right, bottom, in pixels
@@ -81,7 +81,8 @@ class PadImage(GeometricTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the padding to a native pass."""
-        stage.pad(
+        stage.window(
+            place=WindowPlace.EVERYTHING,
             sides=_sides("PadImage", self.padding),
             mode=MODES.index(self.padding_mode),
             fill=colour_of("PadImage", self.fill),
@@ -157,11 +158,10 @@ class RandomCrop(SizedTransform):
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the padding and the random window to a native pass."""
-        height, width = self.output_px
-        stage.random_window(
+        stage.window(
+            place=WindowPlace.RANDOM,
             op=op,
-            height=height,
-            width=width,
+            size=self.output_px,
             sides=_sides("RandomCrop", self.padding or 0),
             pad_if_needed=self.pad_if_needed,
             mode=MODES.index(self.padding_mode),
