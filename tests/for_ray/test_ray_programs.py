@@ -1,10 +1,9 @@
-"""The command and the examples, on a cluster."""
+"""The examples, on a cluster."""
 
 from __future__ import annotations
 
 import doctest
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 
 import standpipe as sp
 from photos import write_photos
-from standpipe.cli import main
 
 ray = pytest.importorskip("ray")
 
@@ -25,7 +23,6 @@ import standpipe.ray  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
-BENCH = ("--batch", "4", "--seconds", "0.2", "--memory", "400MiB", "--workers", "1")
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +47,6 @@ def output(*command: object, folder: Path | None = None, **variables: str) -> st
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_bench_measures_actors_with_the_fields_of_a_local_run(
-    nodes: Any, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bench", str(folder), *BENCH, "--json"]) == 0
-    here = json.loads(capsys.readouterr().out)
-    program = "import sys; from standpipe.cli import main; sys.exit(main())"
-    cluster = ("--ray", nodes.address, "--actors", "2")
-    there = json.loads(output("-c", program, "bench", folder, *BENCH, *cluster, "--json"))
-    assert list(there) == list(here)
-    assert there["workers"] == 2
-    assert there["images_per_s"] > 0
 
 
 def test_an_example_goes_on_without_its_actors(nodes: Any, folder: Path) -> None:

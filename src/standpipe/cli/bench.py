@@ -10,10 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 import standpipe as sp
-from standpipe.cli.bench_ray import add_ray_arguments, check_ray_address, fleet_of
 from standpipe.cli.task import (
     Measured,
     add_task_arguments,
@@ -24,11 +23,9 @@ from standpipe.cli.task import (
     take,
 )
 from standpipe.cli.terminal import print_json, say, stages, wrapped
-from standpipe.spec import ExecutorName
 from standpipe.units import show_bytes
 
 if TYPE_CHECKING:
-    from standpipe.cli.bench_cache import CacheResult
     from standpipe.cli.bench_io import IoResult
     from standpipe.observe import Diagnosis, Snapshot
 
@@ -36,15 +33,8 @@ MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
 WARM_UP_BATCHES = 3
 LEAST_ABOVE_MIB = 1.0  # that one owner of memory has more than was forecast, before it is named
-MODES = ("digest", "io", "cache")  # options that say what else is measured, of which there may be one
-OF_NO_MODE = ("report", "step_ms", "ray")  # options that none of these goes with
-NEEDED = {
-    "cache_memory": "cache",
-    "actors": "ray",
-    "stop_at": "digest",
-    "ranks": "digest",
-    "executor": "digest",
-}
+MODES = ("digest", "io")  # options that say what else is measured, of which there may be one
+OF_NO_MODE = ("report", "step_ms")  # options that none of these goes with
 
 HELP = "measure how fast batches of your images come"
 DESCRIPTION = (
@@ -57,24 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_task_arguments(parser)
     add_time_arguments(parser, seconds=8.0, text="how long to measure")
-    add_ray_arguments(parser)
     parser.add_argument(
         "--io",
         action="store_true",
         help="measure storage alone, decoding alone and both together, each for that long",
     )
     parser.add_argument(
-        "--cache",
+        "--digest",
         action="store_true",
-        help="measure whole passes instead: without a cache, while it is filled, and from it",
+        help="deliver one epoch instead, and print the SHA-256 of its rows: equal for any two ways of making them",
     )
-    parser.add_argument(
-        "--cache-memory",
-        default=None,
-        metavar="SIZE",
-        help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
-    )
-    _add_digest_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--report",
@@ -85,40 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_digest_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--digest",
-        action="store_true",
-        help="deliver one epoch instead, and print the SHA-256 of its rows: equal for any two ways of making them",
-    )
-    parser.add_argument(
-        "--stop-at",
-        action="append",
-        default=[],
-        type=int,
-        metavar="STEP",
-        help="with --digest, stop after this step, save the state and resume with a new loader; may be given again",
-    )
-    parser.add_argument(
-        "--ranks",
-        action="append",
-        default=[],
-        type=int,
-        metavar="N",
-        help="with --digest, run N data ranks side by side; given again, the number after the next --stop-at",
-    )
-    parser.add_argument(
-        "--executor",
-        choices=get_args(ExecutorName),
-        help="with --digest, where samples are made, as in Pipeline.loader",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     check_times(args)
     _check_together(args)
-    check_ray_address(args.ray)
     if args.report:
         from standpipe.observe.report import is_page, write_report
         from standpipe.system.files import check_output_path
@@ -128,34 +80,25 @@ def run(args: argparse.Namespace) -> int:
             check_output_path(path)
     if args.digest:
         _digest(args)
-    elif args.cache:
-        from standpipe.cli.bench_cache import measure_cache
-
-        _show(measure_cache(args), args)
     elif args.io:
         from standpipe.cli.bench_io import measure_io
 
         _show(measure_io(args, standard_task(args)), args)
     else:
-        pipeline = standard_task(args)
-        with fleet_of(args, pipeline) as fleet:
-            plan = pipeline.plan(memory=args.memory, num_workers=args.workers, fleet=fleet)
-            with measure(plan, args) as (result, loader):
-                _show(result, args)  # first: a report may find no room
-                if args.report:
-                    write_report(loader, result.now, *args.report)
+        plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)
+        with measure(plan, args) as (result, loader):
+            _show(result, args)  # first: a report may find no room
+            if args.report:
+                write_report(loader, result.now, *args.report)
     return 0
 
 
 def _check_together(args: argparse.Namespace) -> None:
-    """Raise ``PlanError`` for options that don't go together, or have no effect without another one."""
+    """Raise ``PlanError`` for options that don't go together."""
     given = [name for name in (*MODES, *OF_NO_MODE) if getattr(args, name)]
     if len(given) > 1 and given[0] in MODES:
         together = " and ".join(f"--{name.replace('_', '-')}" for name in given[:2])
         raise sp.PlanError(f"{together} can't be combined. Leave one out, or run one after the other")
-    for name, needed in NEEDED.items():
-        if getattr(args, name) and not getattr(args, needed):
-            raise sp.PlanError(f"--{name.replace('_', '-')} works only with --{needed}. Add --{needed}")
 
 
 def _digest(args: argparse.Namespace) -> None:
@@ -165,12 +108,9 @@ def _digest(args: argparse.Namespace) -> None:
     with stages("delivering") as on_progress:
         found = sp.digest_epoch(
             standard_task(args),
-            ranks=args.ranks or 1,
-            stop_at=args.stop_at,
             on_progress=lambda done, total: on_progress("rows", done, total),
             memory=args.memory,
             num_workers=args.workers,
-            executor=args.executor,
         )
     if args.json:
         print_json(asdict(found))
@@ -178,7 +118,7 @@ def _digest(args: argparse.Namespace) -> None:
         say(found.sha256)
 
 
-def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> None:
+def _show(result: Result | IoResult, args: argparse.Namespace) -> None:
     """Print the figures, as text or JSON."""
     if args.json:
         print_json(result.as_json())
@@ -257,12 +197,10 @@ class Result(Measured):
     def as_text(self) -> str:
         """Return the text for people, within 80 columns."""
         forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
-        fleet = self.plan.options.fleet
-        who = (self.diagnosis.num_workers, "worker") if fleet is None else (fleet.makers, "Ray actor")
         peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"
         forecast = f"forecast {forecast_mib:,.0f} MiB{noted(self.forecast_note)}"
         takes = f"its steps take {self.step_ms:g} ms" if self.step_ms else "it does nothing else"
-        return self.headline(*who) + (
+        return self.headline(self.diagnosis.num_workers) + (
             f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.diagnosis.period}\n"
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import standpipe as sp
 from standpipe.source.at_path import AnySource, source_at
 from standpipe.spec import DtypeName
+from standpipe.units import several
 
 TASKS = ("train", "eval")
 DTYPES = get_args(DtypeName)
@@ -97,10 +98,9 @@ class Measured:
     task: str
     dtype: str
 
-    def headline(self, workers: int, kind: str = "worker") -> str:
-        """Return the first line of the text for people: what was measured. ``kind``: name of a worker."""
-        many = f"{workers} {kind}{'s' if workers > 1 else ''}"
-        images = f"{self.plan.source.num_records:,} images"
+    def headline(self, workers: int) -> str:
+        """Return the first line of the text for people: what was measured."""
+        many, images = several(workers, "worker"), f"{self.plan.source.num_records:,} images"
         return f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {many}, {images}\n"
 
     def facts(self) -> dict[str, Any]:
