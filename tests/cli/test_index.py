@@ -24,9 +24,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "photos" / name).touch()
     for path in ("list.txt", "photos/cat", "photos/dog", "photos"):
         os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
-    Path("my_lengths.py").write_text(
-        "import os\n\ndef of_name(path):\n    return len(os.path.basename(path))\n"
-    )
     return tmp_path
 
 
@@ -44,18 +41,17 @@ def test_an_index_is_written_and_checked(here: Path, path: str, capsys: pytest.C
 
 def test_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("width.npy", np.array([3, 4], np.uint8))
-    arguments = ["--lengths", "my_lengths:of_name", "--column", "width=width.npy", "--json"]
+    arguments = ["--column", "height=width.npy", "--column", "width=width.npy", "--json"]
     assert main(["index", "list.txt", *arguments]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["records"], facts["columns"], facts["dropped"]) == (2, ["length", "width"], [])
+    assert (facts["records"], facts["columns"], facts["dropped"]) == (2, ["height", "width"], [])
     opened = sp.FileList("list.txt").open()
-    assert opened.column("length", 0, 2).tolist() == [5, 6]
     assert opened.column("width", 0, 2).tolist() == [3, 4]
     Path("list.txt").write_text("a.jpg 1\n")
     assert main(["explain", "list.txt"]) == 1
-    assert "--lengths my_lengths:of_name --column width=width.npy" in capsys.readouterr().err
+    assert "--column height=width.npy --column width=width.npy" in capsys.readouterr().err
     assert main(["index", "list.txt"]) == 0
-    assert "without length, width, which the older index had" in capsys.readouterr().out
+    assert "without height, width, which the older index had" in capsys.readouterr().out
 
 
 def test_options_of_a_list(here: Path) -> None:
@@ -84,16 +80,11 @@ def test_an_index_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) 
         (["gone"], "can't read "),
         (["photos/cat"], "no class folders"),
         (["list.txt", "--verify"], "there is no index file of list.txt"),
-        (["list.txt", "--verify", "--lengths", "a:b"], "leave out --lengths"),
+        (["list.txt", "--verify", "--column", "w=a.npy"], "leave out --column"),
         (["photos", "--root", "x"], "--root and --no-labels work with lists"),
-        (["list.txt", "--lengths", "my_lengths"], "write MODULE:FUNCTION"),
-        (["list.txt", "--lengths", "my_lengths:gone"], "has no attribute 'gone'"),
-        (["list.txt", "--lengths", "no_such_module:f"], "No module named 'no_such_module'"),
-        (["list.txt", "--lengths", "my_lengths:os"], "is no function but a module"),
         (["list.txt", "--column", "width"], "write NAME=FILE"),
         (["list.txt", "--column", "w=gone.npy"], "gone.npy: No such file"),
         (["list.txt", "--column", "w=a.npy", "--column", "w=b.npy"], "given twice"),
-        (["list.txt", "--lengths", "my_lengths:of_name", "--column", "length=b.npy"], "given twice"),
         (["list.txt", "--output", "/proc/x/index"], "can't write the index of list.txt to /proc/x/index"),
     ],
 )

@@ -238,7 +238,10 @@ def test_a_folder_that_has_no_room_is_a_sentence(tmp_path: Path) -> None:
         "sys.exit(main(['synth', 'made', '--images', '1']))\n"
     )
     done = run("-c", script, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "standpipe: can't write to made: File too large\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "standpipe: can't write made/.standpipe-synth.json: File too large\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import json
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from standpipe import PlanError, StandpipeError
+from standpipe import PlanError
 from standpipe.cli import main
 from standpipe.cli.synth.folder import synthesize
 from standpipe.cli.synth.photo import encoding, jpeg, photo
@@ -121,9 +120,6 @@ def test_an_interrupted_run_leaves_whole_files_and_is_completed(folder: Path, tm
     assert 3 <= len(before) < 20
     assert before == {name: many[name] for name in before}
 
-    # and what a kill -9 and a power cut leave
-    (out / "class-4" / ".00000014.jpg.part").write_bytes(b"half")
-    (out / "class-9" / "00000019.jpg").write_bytes(b"")
     seen: list[tuple[int, int]] = []
     made = synthesize(out, 20, seed=5, on_progress=lambda done, total: seen.append((done, total)))
     assert made.written == 20 - len(before)
@@ -146,21 +142,8 @@ def test_refuses_folders_that_hold_other_things(tmp_path: Path) -> None:
     synthesize(ours, 2)
     with pytest.raises(PlanError, match="was made with"):
         synthesize(ours, 2, seed=1)
-    with pytest.raises(PlanError, match="more than 1 images already"):
+    with pytest.raises(PlanError, match="has 2 images already"):
         synthesize(ours, 1)
-    (ours / "class-1" / "me.jpg").write_bytes(b"mine")
-    with pytest.raises(PlanError, match=r"holds other things \('me\.jpg'\)"):
-        synthesize(ours, 3)
-
-
-def test_two_runs_do_not_fill_one_folder(tmp_path: Path) -> None:
-    synthesize(tmp_path / "out", 1)
-    marker = next(path for path in (tmp_path / "out").iterdir() if path.is_file())
-    with marker.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(StandpipeError, match="another process is filling"):
-            synthesize(tmp_path / "out", 2)
-    assert synthesize(tmp_path / "out", 2).written == 1
 
 
 @pytest.mark.parametrize("wrong", [{"images": 0}, {"images": 3, "classes": 0}, {"images": 3, "seed": -1}])

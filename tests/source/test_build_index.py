@@ -158,16 +158,20 @@ def test_columns_change_the_digest_and_stay_when_the_index_is_made_again(listed:
 def test_columns_of_a_list_that_changed_are_asked_for(listed: Path) -> None:
     source = sp.FileList(listed)
     np.save(listed.parent / "my width.npy", np.arange(5))
-    sp.build_index(source, columns={"length": last_digit, "width": listed.parent / "my width.npy"})
-    write(listed, b"photos/a/0.jpg 1\n")
-    with pytest.raises(sp.PlanError) as caught:
-        source.open()
-    message = str(caught.value)
-    assert "has the columns 'length', 'width'" in message
-    assert "has other records now (the list changed since)" in message
-    assert (
-        f"standpipe index {listed} --lengths {__name__}:last_digit --column 'width={listed.parent}" in message
-    )
+    whole = listed.read_bytes()
+    for adding, says in (
+        ({}, f"standpipe index {listed} --column 'width={listed.parent}"),
+        ({"length": last_digit}, "by build_index(…, columns=…)"),
+    ):
+        write(listed, whole)
+        sp.build_index(source, columns={**adding, "width": listed.parent / "my width.npy"})
+        write(listed, b"photos/a/0.jpg 1\n")
+        with pytest.raises(sp.PlanError) as caught:
+            source.open()
+        message = str(caught.value)
+        assert f"has the columns {', '.join(map(repr, [*adding, 'width']))}" in message
+        assert "has other records now (the list changed since)" in message
+        assert says in message
     built = sp.build_index(source)
     assert (built.columns, built.dropped) == ((), ("length", "width"))
     assert source.open().num_records == 1

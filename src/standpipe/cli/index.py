@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_source_arguments(parser)
     parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
-    parser.add_argument(
-        "--lengths",
-        metavar="MODULE:FUNCTION",
-        help="add a column 'length': what the function returns, an int, for each record's path",
-    )
     parser.add_argument(
         "--column",
         action="append",
@@ -85,10 +79,8 @@ def _build(source: Any, args: argparse.Namespace) -> int:
 def _verify(source: Any, args: argparse.Namespace) -> int:
     import standpipe as sp
 
-    if args.lengths or args.column or args.checksums:
-        raise sp.PlanError(
-            "--verify checks the index that is there; leave out --lengths, --column and --checksums"
-        )
+    if args.column or args.checksums:
+        raise sp.PlanError("--verify checks the index that is there; leave out --column and --checksums")
     with stages("checking") as on_progress:
         found = sp.verify_index(source, on_progress=on_progress)
     if args.json:
@@ -105,13 +97,11 @@ def _verify(source: Any, args: argparse.Namespace) -> int:
     return 0 if found.ok else 1
 
 
-def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:
-    """Return the columns that ``--lengths`` and ``--column`` name."""
+def _columns(args: argparse.Namespace) -> dict[str, str]:
+    """Return the columns that ``--column`` names."""
     import standpipe as sp
 
-    columns: dict[str, Callable[[str], int] | str] = {}
-    if args.lengths is not None:
-        columns["length"] = _function(args.lengths)
+    columns: dict[str, str] = {}
     for text in args.column:
         name, equals, path = text.partition("=")
         if not equals or not path:
@@ -120,25 +110,3 @@ def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:
             raise sp.PlanError(f"--column {text}: the column {name!r} is given twice")
         columns[name] = path
     return columns
-
-
-def _function(text: str) -> Callable[[str], int]:
-    """Import ``module:function``, from the working directory too."""
-    import pkgutil
-    import sys
-
-    import standpipe as sp
-
-    sys.path.insert(0, "")
-    try:
-        found = pkgutil.resolve_name(text)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise sp.PlanError(f"--lengths {text}: {error}. Modules are searched in this folder too") from error
-    finally:
-        sys.path.remove("")
-    if not callable(found):
-        raise sp.PlanError(
-            f"--lengths {text} is no function but a {type(found).__name__}; write MODULE:FUNCTION, such as lengths:f"
-        )
-    function: Callable[[str], int] = found
-    return function

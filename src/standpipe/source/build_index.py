@@ -237,7 +237,7 @@ def _add_column(
             writer.add(column_section(name), block)
             if on_progress is not None:
                 on_progress(f"rows of {name}", done, listing.num_records)
-        return Column("<i8", (), _origin_of_function(name, values))
+        return Column("<i8", (), "")
     array = _array(name, values, listing.num_records)
     if name in RANGE:
         array = _half_of_range(name, array[:])
@@ -247,7 +247,9 @@ def _add_column(
         writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
     origin = ""
     if isinstance(values, str | bytes | os.PathLike):
-        origin = _option("--column", f"{name}={path_text(values)}")
+        import shlex
+
+        origin = f"--column {shlex.quote(f'{name}={path_text(values)}')}"
     return Column(dtype.str, array.shape[1:], origin)
 
 
@@ -308,17 +310,3 @@ def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[t
                     f"the column {name!r}, for {path_text(path)}: {type(error).__name__}: {error}"
                 ) from error
         yield start + len(paths), block
-
-
-def _origin_of_function(name: str, fn: Callable[[str], int]) -> str:
-    """Return the ``standpipe index`` option for a function, or empty if another process can't import it."""
-    module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "<")
-    if name != "length" or not module or module == "__main__" or "<" in qualname:
-        return ""
-    return _option("--lengths", f"{module}:{qualname}")
-
-
-def _option(name: str, value: str) -> str:
-    import shlex
-
-    return f"{name} {shlex.quote(value)}"
