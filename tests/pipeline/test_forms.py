@@ -141,12 +141,6 @@ crop = sp.CenterCrop(8)
             lambda p: p.map(sp.Views(a=(sp.CenterCrop([8, 8]),), b=sp.Repeat(i64(2), (crop,)))),
         ),
         (
-            lambda p: p.map(crop, sp.TimmRandAugment(1, operations={"Posterize": 0.25, "Color": 1})),
-            lambda p: p.map(
-                crop, sp.TimmRandAugment(1, operations={"Posterize": f64(0.25), "Color": i64(1)})
-            ),
-        ),
-        (
             lambda p: p.map(crop).map_batch(sp.MixUp(0.2, 10), sp.CutMix(1.0, 10)),
             lambda p: p.map(crop).map_batch(sp.MixUp(f64(0.2), i64(10)), sp.CutMix(f32(1), i64(10))),
         ),

@@ -59,7 +59,7 @@ COMPARED: dict[type, str] = {
     sp.TrivialAugmentWide: CHOICES,
     sp.AutoAugment: CHOICES,
     sp.RandomCrop: CHOICES,
-    sp.TimmRandAugment: f"{CHOICES}; its magnitudes and weights: test_timm_augment.py",
+    sp.TimmRandAugment: f"{CHOICES}; its magnitudes: test_timm_augment.py",
     sp.ThreeAugment: HERE,
     sp.RandomErasing: f"{HERE}; its values: test_erasing.py",
     sp.RandomResize: CHOICES,

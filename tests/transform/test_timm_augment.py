@@ -178,26 +178,6 @@ def test_infinite_deviation_is_uniform() -> None:
     assert ((counts - 20_000 / 110) ** 2 / (20_000 / 110)).sum() < 180
 
 
-def test_weights_choose_different_operations() -> None:
-    """Frequencies are those of NumPy's choice without replacement, as timm calls it."""
-    images = np.full((20_000, 1, 1, 3), 100, np.uint8)
-    weights = {"Invert": 3.0, "SolarizeAdd": 1.0, "PosterizeIncreasing": 1.0}
-    augment = sp.TimmRandAugment(2, 10, 0.0, p=1.0, operations=weights)
-    with sp.Pipeline(sp.Arrays(image=images)).map(augment).batch(1000).loader() as loader:
-        values = np.concatenate([batch["image"][:, 0, 0, 0] for batch in loader]).astype(int)
-    # PosterizeIncreasing gives 0 at magnitude 10, SolarizeAdd adds 110 to what is below 128, Invert is 255 - value.
-    names = {
-        155: ("Invert", "SolarizeAdd"),
-        45: ("SolarizeAdd", "Invert"),
-        110: ("PosterizeIncreasing", "SolarizeAdd"),
-        255: ("PosterizeIncreasing", "Invert"),
-    }
-    total = sum(weights.values())
-    for value, (first, second) in names.items():
-        wanted = weights[first] / total * weights[second] / (total - weights[first])
-        assert abs((values == value).mean() - wanted) < 0.012, (first, second)
-
-
 def test_default_operations_are_timms_for_both_kinds() -> None:
     for increasing, theirs in ((True, timm._RAND_INCREASING_TRANSFORMS), (False, timm._RAND_TRANSFORMS)):
         ours = [
@@ -239,8 +219,7 @@ def test_three_augment_is_one_of_three() -> None:
         (sp.TimmRandAugment(fill=(1, 2)), r"must have 3 numbers"),  # type: ignore[arg-type]
         (sp.TimmRandAugment(operations=["Cutout"]), r"not 'Cutout'"),
         (sp.TimmRandAugment(operations=[]), r"a list of names"),
-        (sp.TimmRandAugment(operations={"Invert": 0.0}), r"weights above 0"),
-        (sp.TimmRandAugment(operations={"Invert": 1.0}), r"at most 1 with weights"),
+        (sp.TimmRandAugment(operations={"Invert": 1.0}), r"a list of names"),
     ],
 )
 def test_invalid_parameters_are_refused(augment: Any, says: str) -> None:

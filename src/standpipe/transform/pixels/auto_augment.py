@@ -183,14 +183,14 @@ class AutoAugmentBase(PixelTransform):
         operations = []
         for name in names:
             magnitudes: list[float | None] = [*found.get(name, [])] or [None]
-            operations.append([_choice([[self._signed(name, each, size)] for each in magnitudes])])
-        return _choice(operations)
+            operations.append([one_of([[self._signed(name, each, size)] for each in magnitudes])])
+        return one_of(operations)
 
     def _signed(self, name: str, magnitude: float | None, size: Size, p: float = 1.0) -> _native.PixelStage:
         """Return one operation, for a signed one with a random sign."""
         if magnitude is None or name in UNSIGNED:
-            return _choice([self._operation(name, magnitude or 0.0, size)], p)
-        return _choice([self._operation(name, sign * magnitude, size) for sign in (-1, 1)], p)
+            return one_of([self._operation(name, magnitude or 0.0, size)], p)
+        return one_of([self._operation(name, sign * magnitude, size) for sign in (-1, 1)], p)
 
     def _operation(self, name: str, magnitude: float, size: Size) -> list[_native.PixelStage]:
         """Return the native passes of an operation with a magnitude, for images of (height, width) ``size``."""
@@ -289,7 +289,7 @@ class RandAugment(AutoAugmentBase):
             [self._signed(name, found[name][self.magnitude] if name in found else None, known)]
             for name in OPERATIONS
         ]
-        return _native.PixelStage.choice(op, 1.0, [1.0], [[_choice(operations)] * self.num_ops])
+        return _native.PixelStage.choice(op, 1.0, [1.0], [[one_of(operations)] * self.num_ops])
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +395,14 @@ class AutoAugment(AutoAugmentBase):
             ]
             for pair in POLICIES[self.policy]
         ]
-        return _native.PixelStage.choice(op, 1.0, [1.0], [[_choice(pairs)]])
+        return _native.PixelStage.choice(op, 1.0, [1.0], [[one_of(pairs)]])
 
 
 def _stage(kind: str, *numbers: float) -> _native.PixelStage:
     return _native.PixelStage(kind, 0, 1.0, list(numbers))
 
 
-def _choice(lists: list[list[_native.PixelStage]], p: float = 1.0) -> _native.PixelStage:
+def one_of(lists: list[list[_native.PixelStage]], p: float = 1.0) -> _native.PixelStage:
     """Return a pass that applies one of ``lists``, each with the same probability."""
     count = len(lists)
     return _native.PixelStage.choice(0, p, [(number + 1) / count for number in range(count)], lists)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import ClassVar, Literal, get_args
 
 from standpipe import _native
@@ -18,7 +17,7 @@ from standpipe.transform.image import (
     is_number,
 )
 from standpipe.transform.kinds import MOVED, FieldKind
-from standpipe.transform.pixels.auto_augment import MOST_OPS
+from standpipe.transform.pixels.auto_augment import MOST_OPS, one_of
 from standpipe.transform.pixels.filters import PillowGaussianBlur
 from standpipe.transform.pixels.geometry import AugmentInterpolation
 from standpipe.transform.pixels.window import Colour, colour_of
@@ -26,9 +25,6 @@ from standpipe.transform.pixels.window import Colour, colour_of
 SamplingName = Literal[AugmentInterpolation, "random"]
 
 SAMPLINGS = get_args(SamplingName)  # as native/pixels/level.cpp numbers them
-MOST_DIFFERENT = (
-    3  # operations of one image that are chosen by weight: each order of them is a list of stages
-)
 MOST_MAGNITUDE = 100
 TRANSLATED = 0.45  # part of a side, at magnitude 10
 
@@ -110,9 +106,8 @@ class TimmRandAugment(PixelTransform):
     fill : int or tuple of int, default (124, 116, 104)
         Level of all channels or of each, 0 to 255, of places outside a warped image. Default: ImageNet's mean, as in
         timm's ``create_transform``.
-    operations : sequence of str, or mapping of str to float, optional
-        Names of timm's operations to choose among. A mapping has their weights; then the operations of one
-        image differ, and ``num_ops`` is at most 3. Default: timm's 15 operations.
+    operations : sequence of str, optional
+        Names of timm's operations to choose among. Default: timm's 15 operations.
     mask_fill : int, default 255
         Class number of places outside a warped image in the field ``mask``, from 0 to 255.
 
@@ -141,7 +136,7 @@ class TimmRandAugment(PixelTransform):
     magnitude_max: float = 10
     interpolation: SamplingName = "random"
     fill: int | Colour = (124, 116, 104)
-    operations: Sequence[str] | Mapping[str, float] | None = None
+    operations: Sequence[str] | None = None
     mask_fill: int = field(default=MASK_FILL, repr=False)
 
     def check(self) -> None:
@@ -166,16 +161,11 @@ class TimmRandAugment(PixelTransform):
         given: object = self.operations
         if given is None:
             return
-        names = list(given) if isinstance(given, Mapping | tuple | list) else []
+        names = given if isinstance(given, tuple | list) else []
         if unknown := [name for name in names if name not in OPERATIONS]:
             self.refuse("operations", f"names among {', '.join(OPERATIONS)}, not {unknown[0]!r}")
         if not names:
-            self.refuse("operations", "a list of names, or a mapping of names to weights")
-        if isinstance(given, Mapping):
-            if not all(is_number(weight) and weight > 0 for weight in given.values()):
-                self.refuse("operations", "a mapping of names to weights above 0")
-            if self.num_ops > min(MOST_DIFFERENT, len(names)):
-                self.refuse("num_ops", f"at most {min(MOST_DIFFERENT, len(names))} with weights")
+            self.refuse("operations", "a list of names")
 
     def for_kind(self, kind: FieldKind) -> ImageTransform:
         """Return the same transform with the kind's value around. Native code takes its nearest pixels."""
@@ -183,25 +173,11 @@ class TimmRandAugment(PixelTransform):
 
     def stage(self, op: int, size: Size | None) -> _native.PixelStage:
         """Return the native pass of this transform."""
-        given = self.operations
-        if isinstance(given, Mapping):
-            lists = self._different(dict(given), self.num_ops)
-            return _native.PixelStage.choice(op, 1.0, [1.0], [lists])
-        names = given or [
+        names = self.operations or [
             f"{name}Increasing" if self.increasing and name in CHANGED else name for name in CHOSEN
         ]
-        one = _choice(dict.fromkeys(names, 1.0), [[self._operation(name)] for name in names])
+        one = one_of([[self._operation(name)] for name in names])
         return _native.PixelStage.choice(op, 1.0, [1.0], [[one] * self.num_ops])
-
-    def _different(self, weights: dict[str, float], count: int) -> list[_native.PixelStage]:
-        """Return passes that apply ``count`` different operations, chosen by weight one after another."""
-        if count == 0:
-            return []
-        lists = []
-        for name in weights:
-            rest = {other: weight for other, weight in weights.items() if other != name}
-            lists.append([self._operation(name), *self._different(rest, count - 1)])
-        return [_choice(weights, lists)]
 
     def _operation(self, name: str) -> _native.PixelStage:
         deviation = -1.0 if self.magnitude_std == math.inf else self.magnitude_std
@@ -237,9 +213,3 @@ class ThreeAugment(PixelTransform):
             [PillowGaussianBlur().stage(0, size)],
         ]
         return _native.PixelStage.choice(op, 1.0, [1 / 3, 2 / 3, 1.0], lists)
-
-
-def _choice(weights: Mapping[str, float], lists: list[list[_native.PixelStage]]) -> _native.PixelStage:
-    """Return a pass that applies one of ``lists``, by the weights in the same order."""
-    total = sum(weights.values())
-    return _native.PixelStage.choice(0, 1.0, [each / total for each in accumulate(weights.values())], lists)
