@@ -364,42 +364,6 @@ class Tar:
         return True
 
 
-class Wids:
-    """Lists of shards that wids wrote: shards beside the list, or a ``PlanError``."""
-
-    words = (
-        b'"nsamples": ',
-        b'"url": "../',
-        b'"filesize": null',
-        b"null",
-        b"-1",
-        b"1e999",
-        b"NaN",
-        b"[" * 2000,
-        b'"\\u0000"',
-        b"{}",
-    )
-
-    def __init__(self) -> None:
-        entries = [{"url": f"{n}.tar", "nsamples": n, "filesize": 512 * n} for n in range(3)]
-        self.seeds = [json.dumps({"__kind__": "wids-shard-index-v1", "shardlist": entries}).encode()]
-
-    def run(self, data: bytes) -> bool:
-        from standpipe.source.shards.wids import listed_shards
-
-        with named(data) as path:
-            try:
-                listed = listed_shards(path)
-            except sp.PlanError:
-                return False
-        assert listed
-        assert list(listed) == sorted(listed, key=lambda shard: shard.path)
-        for each in listed:
-            assert each.path.startswith(b"/")
-            assert b"\0" not in each.path
-        return True
-
-
 class Mds:
     """MDS shards and their index.json, in one string: samples inside of the shard, or a ``PlanError``."""
 
@@ -439,33 +403,6 @@ class Mds:
             assert (files.offset >= 0).all()
             assert (files.offset + files.length <= len(data[2 : 2 + size])).all()
         return True
-
-
-class IndexLists:
-    """The lists that DALI and Energon write beside a shard: the shard's records, or a ``PlanError``."""
-
-    words = (b"v1.2 2\n", b"v1.0 1\n", b"jpg 512 1 a.jpg\n", b" ", b"-1", b"9" * 20, bytes(8), b"\xff" * 8)
-
-    def __init__(self) -> None:
-        self._folder = Path(mkdtemp(prefix="fuzz-"))
-        path = shard(self._folder / "a.tar", [(f"{name}.jpg", b"1") for name in "ab"])
-        offsets = struct.pack("<3Q", 0, 1024, path.stat().st_size)
-        self.seeds = [
-            b"v1.2 2\njpg 512 1 a.jpg\njpg 1536 1 b.jpg\n",
-            b"v1.0 2\njpg 512 1\njpg 1536 1\n",
-            offsets,
-        ]
-
-    def run(self, data: bytes) -> bool:
-        taken = []
-        for name in ("a.idx", "a.tar.idx"):
-            (self._folder / name).write_bytes(data)
-            try:
-                taken.append(sp.TarShards(self._folder / name).open().num_records)
-            except sp.PlanError:
-                continue
-        assert set(taken) <= {2}
-        return bool(taken)
 
 
 class Checksums:
@@ -1132,9 +1069,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "npy": Npy,
     "idx": Idx,
     "tar": Tar,
-    "wids": Wids,
     "mds": Mds,
-    "shard-indexes": IndexLists,
     "checksums": Checksums,
     "state": State,
     "conditions": Conditions,

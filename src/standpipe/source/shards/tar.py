@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Self
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import OpenSource
-from standpipe.errors import StandpipeError
+from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import HEADERS, REPEATED
 from standpipe.source.index.listing import SKIPPED, Listing
 from standpipe.source.index.store import Subject, open_index
 from standpipe.source.index.with_fields import shown_call
 from standpipe.source.shards.fields import checked_fields, checked_members
-from standpipe.source.shards.idx_lists import SUFFIX as INDEX_SUFFIX, indexed_shards
 from standpipe.source.shards.listing import ShardListing
 from standpipe.source.shards.names import check_shards, shard_paths, shards_text
 from standpipe.source.shards.tar_subject import UNMARKED, TarSubject
-from standpipe.source.shards.wids import SUFFIX, listed_shards
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 
 ROWS_AT_ONCE = 1 << 12
+LISTS = (b".json", b".idx")  # endings of what other programs write beside shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +61,7 @@ class TarShards:
     ----------
     shards : path or sequence of paths
         Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
-        ``[…]`` as in a shell. They are sorted by name. Or what other programs wrote about shards, whose numbers of
-        samples and bytes are compared with the shards: a list of wids, ``"train.json"``, or an index beside each
-        shard, of DALI, ``"train-*.idx"``, or of Megatron-Energon, ``"train-*.tar.idx"``.
+        ``[…]`` as in a shell. They are sorted by name.
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
         Each record must have one member for each field, and other members are left out. At least one field must
@@ -142,15 +138,13 @@ class TarShards:
         name, fields = shards_text(self.shards).strip("'"), checked_fields(self.fields)
         members = checked_members(self.instances, fields)
         form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check("TarShards")
-        made = partial(TarSubject, name=name, fields=fields, index=index, members=members, form=form)
-        if isinstance(self.shards, str | bytes | os.PathLike) and os.fsencode(self.shards).endswith(SUFFIX):
-            listed = listed_shards(absolute(self.shards, field="TarShards' list"))
-            return made(tuple(shard.path for shard in listed), listed=listed)
         paths = shard_paths(self.shards)
-        if any(path.endswith(INDEX_SUFFIX) for path in paths):
-            listed = indexed_shards(paths)
-            return made(tuple(shard.path for shard in listed), listed=listed)
-        return made(paths)
+        if lists := [path for path in paths if path.endswith(LISTS)]:
+            raise PlanError(
+                f"TarShards: {path_text(lists[0])} only lists shards or their members; name the shards, such as "
+                "'train-{000..146}.tar'"
+            )
+        return TarSubject(paths, name, index, fields, members=members, form=form)
 
 
 class TarListing(ShardListing):

@@ -17,7 +17,6 @@ from standpipe.source.shards.faults import refuse
 from standpipe.source.shards.fields import IMAGES, PICKLES, Fields, image_fields, is_image
 from standpipe.source.shards.instances import MemberInstances
 from standpipe.source.shards.subject import LEFT_OUT, RECORDS_AT_ONCE, ShardPart, ShardReader, ShardSubject
-from standpipe.source.shards.wids import ListedShard
 from standpipe.source.targets import BoxForm
 from standpipe.system.paths import open_for_reading, path_text, reading
 
@@ -31,13 +30,11 @@ class TarSubject(ShardSubject):
     """A ``Subject`` of tar shards, which are sorted by path.
 
     fields  extensions of each field, as the user gave them; None: images and labels that the first record has
-    listed  the shards as a list of wids has them, to be compared with what they are
     members the extension of JSON members with instances; None: there are none
     form    the form of their boxes
     """
 
     fields: Fields | None
-    listed: tuple[ListedShard, ...] | None = None
     members: str | None = None
     form: BoxForm = field(default_factory=BoxForm)
 
@@ -60,16 +57,11 @@ class TarSubject(ShardSubject):
         return {name for name in facts.encoded if not is_image(given.get(name, ()))}
 
     def options(self) -> dict[str, bool]:
-        """Return the extensions of the fields and of JSON members, and a digest of the list of shards."""
+        """Return the extensions of the fields and of JSON members."""
         fields = self.fields or {}
         options = {f"{name}={';'.join(extensions)}": True for name, extensions in fields.items()}
         if self.members is not None:
             options[f"instances={self.members} {self.form}"] = True
-        if self.listed is not None:
-            from hashlib import blake2b  # imported here: it loads OpenSSL, which takes time
-
-            says = repr([(shard.samples, shard.size or shard.end) for shard in self.listed])
-            options[f"listed {blake2b(says.encode(), digest_size=16).hexdigest()}"] = True
         return options
 
     def _first_fields(self) -> Fields:
@@ -110,21 +102,6 @@ def _others(left_out: list[bytes]) -> str:
     return f"{only}{why} name the extensions of yours with fields={{'image': 'jpg;png'}}"
 
 
-def _compare(listed: ListedShard, samples: int, size: int, name: str) -> None:
-    """Raise ``PlanError`` if a shard isn't as its list says."""
-    wrong = f"{samples:,} samples" if samples != listed.samples else ""
-    says = f"{listed.samples:,}"
-    if listed.size is not None and size != listed.size:
-        wrong, says = f"{size:,} bytes", f"{listed.size:,}"
-    if size < listed.end:
-        wrong, says = f"{size:,} bytes", f"at least {listed.end:,}"
-    if wrong:
-        raise PlanError(
-            f"{path_text(listed.path)} has {wrong}, but {name} says {says}; copy the shard or list again, or name the "
-            "shards instead of the list"
-        )
-
-
 class _TarReader(ShardReader):
     """Reads the headers of tar shards.
 
@@ -152,7 +129,7 @@ class _TarReader(ShardReader):
     def read(self, number: int, file: int, size: int) -> Iterator[ShardPart]:
         """Yield the records of a shard."""
         shard, records, subject = self._subject.shards[number], self._records, self._subject
-        begin, skipped_before = self.rows, self._skipped
+        begin = self.rows
         records.begin(file, size)
         more = True
         while more:
@@ -163,9 +140,6 @@ class _TarReader(ShardReader):
         if pairs := records.duplicates():
             self.writer.add(REPEATED, np.array(pairs, "<i8") + begin)
             self._repeated += len(pairs)
-        if subject.listed is not None:
-            samples = self.rows - begin + self._skipped - skipped_before
-            _compare(subject.listed[number], samples, size, subject.name)
         if records.unmarked:
             first = next(iter(self._unmarked), f"{UNMARKED}{path_text(shard[len(subject.base) :])}")
             self._unmarked[first] = self._unmarked.get(first, 0) + 1
