@@ -251,7 +251,7 @@ def _open_field(name: str, value: AnyArray | AnyPath | Sequence[str]) -> _Field:
             path = absolute(value, field=f"Arrays: {name!r}")
             where = f"Arrays: {name!r}, {path_text(path)},"
             npy = opened_npy(where, path)
-            _check(where, npy, in_place=not npy.scattered)
+            _check(where, npy, in_place=True)
             size, mtime_ns, *_ = npy.file.stamp
             return _Field(npy, f"{size} bytes, {mtime_ns} ns", _file_here(path, *npy.file.stamp))
         case _:

@@ -26,16 +26,14 @@ LONG_DOUBLES = "gG"  # their size depends on the platform
 class NpyFile:
     """The array of a ``.npy`` file, whose rows are read by position.
 
-    file        its rows one after another, or its values if they are scattered
-    shape       rows first
-    dtype       of a value, as stored
-    scattered   True if the values of a row aren't neighbours, in Fortran order
+    file   its rows one after another
+    shape  rows first
+    dtype  of a value, as stored
     """
 
     file: FixedFile
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    scattered: bool
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -58,16 +56,8 @@ class NpyFile:
     def __getitem__(self, rows: Int64Array | slice) -> AnyArray:
         """Read rows: (n, …), read-only, as stored. Raises ``StandpipeError`` if the file has changed."""
         numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
-        inner = self.shape[1:]
-        if self.scattered:
-            all_numbers = numbers[:, None] + len(self) * np.arange(math.prod(inner))
-            data = self.file.read(all_numbers.reshape(-1), size=self.dtype.itemsize)
-            array = data.view(self.dtype).reshape(len(numbers), *inner[::-1])
-            array = array.transpose(0, *range(len(inner), 0, -1))
-        else:
-            array = (
-                self.file.read(numbers, size=self.row_bytes).view(self.dtype).reshape(len(numbers), *inner)
-            )
+        data = self.file.read(numbers, size=self.row_bytes)
+        array = data.view(self.dtype).reshape(len(numbers), *self.shape[1:])
         array.flags.writeable = False
         return array
 
@@ -77,7 +67,7 @@ def opened_npy(where: str, path: bytes) -> NpyFile:
 
     where  beginning of error messages
 
-    Raises ``PlanError`` for a file that isn't a ``.npy`` file of numbers, or is cut.
+    Raises ``PlanError`` for a file that isn't a ``.npy`` file of numbers in C order, or is cut.
     """
     with open_for_reading(path) as file, reading(path):
         begin_stamp = settled_stamp(file.fileno())
@@ -94,9 +84,9 @@ def opened_npy(where: str, path: bytes) -> NpyFile:
         )
     if not shape:
         raise PlanError(f"{where} is a single value; it needs one row per record")
-    scattered = is_fortran and sum(size > 1 for size in shape) > 1
-    rows = math.prod(shape) if scattered else shape[0]
-    return NpyFile(FixedFile(path, begin, rows, begin_stamp), shape, dtype, scattered)
+    if is_fortran and sum(size > 1 for size in shape) > 1:
+        raise PlanError(f"{where} isn't in C order; save np.ascontiguousarray(array)")
+    return NpyFile(FixedFile(path, begin, shape[0], begin_stamp), shape, dtype)
 
 
 def _header(where: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
