@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -64,16 +65,16 @@ class BatchFacts:
     """
 
     samples: int = 0
-    indices: tuple[int, ...] = ()
-    prints: tuple[dict[str, str], ...] = ()
+    indices: Sequence[int] = ()
+    prints: Sequence[dict[str, str]] = ()
     seconds: float = 0.0
     cpu_s: float = 0.0
     queued_s: float = 0.0
     collate_s: float = 0.0
-    slowest: tuple[Any, float] = (None, 0.0)
+    slowest: Sequence[Any] = (None, 0.0)
     median_s: float = 0.0
     transforms: dict[str, float] = field(default_factory=dict)
-    drawn: tuple[str, ...] = ()
+    drawn: Sequence[str] = ()
     memory: Memory | None = None
     anonymous: int = 0
 
@@ -143,8 +144,8 @@ class Bad:
     type: str
     message: str
     where: str
-    shapes: tuple[tuple[Any, str], ...] = ()
-    paths: tuple[str | None, ...] = ()
+    shapes: Sequence[Sequence[Any]] = ()
+    paths: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class Start:
     """One start of workers: the start method, and the main process's other threads and use of CUDA then."""
 
     method: str
-    threads: tuple[str, ...] = ()
+    threads: Sequence[str] = ()
     cuda: bool = False
 
 
@@ -299,7 +300,7 @@ class RunFacts:
     cut: bool = False
     withheld: tuple[str, ...] = ()
     own: int = 0
-    drawing: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    drawing: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 def _mean(numbers: list[float]) -> float:

@@ -49,9 +49,7 @@ def gather_facts(folder: Path) -> RunFacts:
         cuda=any(event["cuda_available"] for event in ends),
         cut=any(event.get("cut", False) for event in ends),
         own=sum(event["event"] == "own" for event in events),
-        drawing=tuple(
-            (event["where"], tuple(event["code"])) for event in events if event["event"] == "drawing"
-        ),
+        drawing=tuple((event["where"], event["code"]) for event in events if event["event"] == "drawing"),
         withheld=tuple(event["what"] for event in events if event["event"] == "withheld"),
     )
 
@@ -77,8 +75,8 @@ def _loaders(events: list[Event], stuck: dict[int, tuple[int, float]]) -> Iterat
                 holdings=tuple(Holding(**each) for each in described["holdings"]),
                 makers=tuple(_makers(kinds["maker"], kinds["made"])),
                 steps=tuple(StepFacts(**_named(step, StepFacts)) for step in kinds["step"]),
-                starts=tuple(_start(each) for each in kinds["workers"]),
-                bad=tuple(_bad(each) for each in kinds["bad"]),
+                starts=tuple(Start(**_named(each, Start)) for each in kinds["workers"]),
+                bad=tuple(Bad(**_named(each, Bad)) for each in kinds["bad"]),
                 stuck=tuple(
                     (each["worker"], *stuck[each["pid"]]) for each in kinds["maker"] if each["pid"] in stuck
                 ),
@@ -95,36 +93,16 @@ def _makers(makers: list[Event], made: list[Event]) -> Iterator[WorkerFacts]:
             pid=maker["pid"],
             random=maker["random"],
             memory=_memory(maker["memory"]),
-            made=tuple(_made(each) for each in made if (each["pid"], each["epoch"]) == who),
+            made=tuple(
+                BatchFacts(**_named(each, BatchFacts) | {"memory": _memory(each["memory"])})
+                for each in made
+                if (each["pid"], each["epoch"]) == who
+            ),
         )
-
-
-def _made(event: Event) -> BatchFacts:
-    plain = _named(event, BatchFacts)
-    return BatchFacts(
-        **{
-            **plain,
-            "indices": tuple(plain["indices"]),
-            "prints": tuple(plain["prints"]),
-            "slowest": tuple(plain["slowest"]),
-            "drawn": tuple(plain["drawn"]),
-            "memory": _memory(plain["memory"]),
-        }
-    )
 
 
 def _memory(counts: dict[str, int] | None) -> Memory | None:
     return None if counts is None else Memory(**counts)
-
-
-def _start(event: Event) -> Start:
-    return Start(method=event["method"], threads=tuple(event["threads"]), cuda=event["cuda"])
-
-
-def _bad(event: Event) -> Bad:
-    plain = _named(event, Bad)
-    shapes = tuple((index, shape) for index, shape in plain["shapes"])
-    return Bad(**{**plain, "shapes": shapes, "paths": tuple(plain["paths"])})
 
 
 def _named(event: Event, kind: Any) -> Event:
