@@ -206,7 +206,4 @@ bool TarRecords::fail(TarRecordFault fault, uint64_t at, std::string_view name, 
     return false;
 }
 
-uint64_t TarRecords::fault_at() const noexcept { return fault_at_; }
-const std::string& TarRecords::fault_name() const noexcept { return fault_name_; }
-
 }  // namespace standpipe

@@ -76,8 +76,8 @@ class TarRecords {
     TarRecordFault fault() const noexcept { return fault_; }
     const TarReader& reader() const noexcept { return *reader_; }
     // The header with the fault, its member's name, and the number of the field.
-    uint64_t fault_at() const noexcept;
-    const std::string& fault_name() const noexcept;
+    uint64_t fault_at() const noexcept { return fault_at_; }
+    const std::string& fault_name() const noexcept { return fault_name_; }
     size_t fault_field() const noexcept { return fault_field_; }
 
   private:

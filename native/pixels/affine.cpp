@@ -155,7 +155,6 @@ void move(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) noe
 
 }  // namespace
 
-extern const PixelKind kAffine;
 constinit const PixelKind kAffine{"affine", 11, whole_picture, move, true};
 
 }  // namespace standpipe

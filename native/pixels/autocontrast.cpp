@@ -1,5 +1,5 @@
 // Stretches each channel to the whole range, as Pillow's ImageOps.autocontrast does.
-#include "pixels/pixels.h"
+#include "pixels/operations.h"
 
 namespace standpipe {
 namespace {
@@ -16,16 +16,8 @@ ByteTable stretched(const Histogram& counts) noexcept {
     return table;
 }
 
-void autocontrast(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
-    const Histograms counts = canvas.histograms();
-    ByteTables tables;
-    std::ranges::transform(counts, tables.begin(), stretched);
-    canvas.look_up(tables);
-}
-
 }  // namespace
 
-extern const PixelKind kAutocontrast;
-constinit const PixelKind kAutocontrast{"autocontrast", 0, no_scratch, autocontrast};
+constinit const PixelKind kAutocontrast{"autocontrast", 0, no_scratch, by_histogram<stretched>};
 
 }  // namespace standpipe

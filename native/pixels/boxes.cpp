@@ -87,7 +87,6 @@ void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
 
 }  // namespace
 
-extern const PixelKind kPillowBlur;
 constinit const PixelKind kPillowBlur{"pillow_blur", 2, scratch_bytes, blur};
 
 }  // namespace standpipe

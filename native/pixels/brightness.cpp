@@ -9,16 +9,7 @@ void brighten(Canvas& canvas, float factor) noexcept {
     canvas.look_up(table);
 }
 
-namespace {
-
 // Two numbers: the lowest factor and the highest.
-void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
-    brighten(canvas, static_cast<float>(drawn_factor(stage, draws)));
-}
-
-}  // namespace
-
-extern const PixelKind kBrightness;
-constinit const PixelKind kBrightness{"brightness", 2, no_scratch, apply};
+constinit const PixelKind kBrightness{"brightness", 2, no_scratch, by_factor<brighten>};
 
 }  // namespace standpipe

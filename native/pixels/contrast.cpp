@@ -11,16 +11,7 @@ void change_contrast(Canvas& canvas, float factor) noexcept {
     canvas.look_up(table);
 }
 
-namespace {
-
 // Two numbers: the lowest factor and the highest.
-void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
-    change_contrast(canvas, static_cast<float>(drawn_factor(stage, draws)));
-}
-
-}  // namespace
-
-extern const PixelKind kContrast;
-constinit const PixelKind kContrast{"contrast", 2, no_scratch, apply};
+constinit const PixelKind kContrast{"contrast", 2, no_scratch, by_factor<change_contrast>};
 
 }  // namespace standpipe

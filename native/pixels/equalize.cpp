@@ -1,5 +1,5 @@
 // Makes each channel's histogram flat, as Pillow's ImageOps.equalize does.
-#include "pixels/pixels.h"
+#include "pixels/operations.h"
 
 namespace standpipe {
 namespace {
@@ -20,16 +20,8 @@ ByteTable flattened(const Histogram& counts) noexcept {
     return table;
 }
 
-void equalize(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
-    const Histograms counts = canvas.histograms();
-    ByteTables tables;
-    std::ranges::transform(counts, tables.begin(), flattened);
-    canvas.look_up(tables);
-}
-
 }  // namespace
 
-extern const PixelKind kEqualize;
-constinit const PixelKind kEqualize{"equalize", 0, no_scratch, equalize};
+constinit const PixelKind kEqualize{"equalize", 0, no_scratch, by_histogram<flattened>};
 
 }  // namespace standpipe

@@ -23,7 +23,6 @@ void flip(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
 
 }  // namespace
 
-extern const PixelKind kFlip;
 constinit const PixelKind kFlip{"flip", 0, no_scratch, flip, true};
 
 }  // namespace standpipe

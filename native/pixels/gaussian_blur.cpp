@@ -98,7 +98,6 @@ void blur(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
 
 }  // namespace
 
-extern const PixelKind kGaussianBlur;
 constinit const PixelKind kGaussianBlur{"gaussian_blur", 3, scratch_bytes, blur};
 
 }  // namespace standpipe

@@ -16,7 +16,6 @@ void to_grey(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept { can
 
 }  // namespace
 
-extern const PixelKind kGrayscale;
 constinit const PixelKind kGrayscale{"grayscale", 0, no_scratch, grayscale};
 constinit const PixelKind kToGrey{"to_grey", 0, no_scratch, to_grey};
 

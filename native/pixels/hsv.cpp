@@ -27,7 +27,6 @@ void gain(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexc
 
 }  // namespace
 
-extern const PixelKind kHsv;
 constinit const PixelKind kHsv{"hsv", 3, no_scratch, gain};
 
 }  // namespace standpipe

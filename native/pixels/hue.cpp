@@ -97,7 +97,6 @@ void turn_hues(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) 
 
 }  // namespace
 
-extern const PixelKind kHue;
 constinit const PixelKind kHue{"hue", 2, no_scratch, turn_hues};
 
 }  // namespace standpipe

@@ -12,7 +12,6 @@ void invert(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
 
 }  // namespace
 
-extern const PixelKind kInvert;
 constinit const PixelKind kInvert{"invert", 0, no_scratch, invert};
 
 }  // namespace standpipe

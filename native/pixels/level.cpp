@@ -9,8 +9,6 @@
 
 namespace standpipe {
 
-extern const PixelKind kAutocontrast, kEqualize, kInvert;
-
 namespace {
 
 // The order is that of OPERATIONS in standpipe/transform/pixels/timm_augment.py.
@@ -150,7 +148,6 @@ void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scrat
 
 }  // namespace
 
-extern const PixelKind kLevel;
 constinit const PixelKind kLevel{"level", 10, scratch_bytes, apply, true};
 
 }  // namespace standpipe

@@ -18,6 +18,21 @@ void saturate(Canvas& canvas, float factor) noexcept;
 // `scratch`: two rows. The border stays.
 void sharpen(Canvas& canvas, float factor, uint8_t* scratch) noexcept;
 
+// Does one of these by a factor that is drawn.
+template <void (*operation)(Canvas&, float) noexcept>
+void by_factor(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
+    operation(canvas, static_cast<float>(drawn_factor(stage, draws)));
+}
+
+// Looks each channel up in the table that its histogram makes.
+template <ByteTable (*table_of)(const Histogram&) noexcept>
+void by_histogram(const PixelStage&, Draws&, Canvas& canvas, uint8_t*) noexcept {
+    const Histograms counts = canvas.histograms();
+    ByteTables tables;
+    std::ranges::transform(counts, tables.begin(), table_of);
+    canvas.look_up(tables);
+}
+
 // A random number of the distribution Beta(alpha, alpha).
 double drawn_share(double alpha, Draws& draws) noexcept;
 

@@ -21,7 +21,6 @@ void permute(const PixelStage&, Draws& draws, Canvas& canvas, uint8_t*) noexcept
 
 }  // namespace
 
-extern const PixelKind kPermute;
 constinit const PixelKind kPermute{"permute", 0, no_scratch, permute};
 
 }  // namespace standpipe

@@ -59,7 +59,6 @@ void move(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t* scratc
 
 }  // namespace
 
-extern const PixelKind kPerspective;
 constinit const PixelKind kPerspective{"perspective", 6, whole_picture, move, true};
 
 }  // namespace standpipe

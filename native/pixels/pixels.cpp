@@ -4,11 +4,6 @@
 #include <array>
 
 namespace standpipe {
-
-extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
-    kGrayscale, kHsv, kHue, kInvert, kLevel, kPermute, kPerspective, kPillowBlur, kPosterize, kRandomAffine,
-    kRotation, kSaturation, kSharpness, kSolarize;
-
 namespace {
 
 constexpr std::array kKinds{&kAffine,    &kAutocontrast, &kBrightness, &kContrast,    &kEqualize,

@@ -1,7 +1,7 @@
 // Stages that change the pixels of a whole picture where they are: points, filters, warps.
 //
-// A kind of stage is a file of this folder with one constant PixelKind, and an entry in the table of
-// pixels.cpp.
+// A kind of stage is a file of this folder with one constant PixelKind, which is declared here, and an entry
+// in the table of pixels.cpp.
 #pragma once
 
 #include <cstddef>
@@ -80,6 +80,9 @@ Colour colour_in(const PixelStage& stage, size_t at) noexcept;
 // The factor of a stage whose first parameters are the lowest and the highest.
 double drawn_factor(const PixelStage& stage, Draws& draws) noexcept;
 
+extern const PixelKind kAffine, kAutocontrast, kBrightness, kContrast, kEqualize, kFlip, kGaussianBlur,
+    kGrayscale, kHsv, kHue, kInvert, kLevel, kPermute, kPerspective, kPillowBlur, kPosterize, kRandomAffine,
+    kRotation, kSaturation, kSharpness, kSolarize;
 // Applies one of `lists`: the first whose cumulative weight in `parameters` is above a random number.
 extern const PixelKind kChoice;
 // Applies all of `lists` in random order.

@@ -113,7 +113,6 @@ DrawnWarp drawn_affine(const PixelStage& stage, Draws& draws, int height, int wi
     return warp;
 }
 
-extern const PixelKind kRotation, kRandomAffine;
 constinit const PixelKind kRotation{"rotation", 10, whole_picture, rotate, true};
 constinit const PixelKind kRandomAffine{"random_affine", 19, whole_picture, move, true};
 

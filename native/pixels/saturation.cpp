@@ -13,16 +13,7 @@ void saturate(Canvas& canvas, float factor) noexcept {
     }
 }
 
-namespace {
-
 // Two numbers: the lowest factor and the highest.
-void apply(const PixelStage& stage, Draws& draws, Canvas& canvas, uint8_t*) noexcept {
-    saturate(canvas, static_cast<float>(drawn_factor(stage, draws)));
-}
-
-}  // namespace
-
-extern const PixelKind kSaturation;
-constinit const PixelKind kSaturation{"saturation", 2, no_scratch, apply};
+constinit const PixelKind kSaturation{"saturation", 2, no_scratch, by_factor<saturate>};
 
 }  // namespace standpipe

@@ -53,7 +53,6 @@ void apply(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t* scratch) no
 
 }  // namespace
 
-extern const PixelKind kSharpness;
 constinit const PixelKind kSharpness{"sharpness", 1, scratch_bytes, apply};
 
 }  // namespace standpipe

@@ -19,7 +19,6 @@ void apply(const PixelStage& stage, Draws&, Canvas& canvas, uint8_t*) noexcept {
 
 }  // namespace
 
-extern const PixelKind kSolarize;
 constinit const PixelKind kSolarize{"solarize", 1, no_scratch, apply};
 
 }  // namespace standpipe
