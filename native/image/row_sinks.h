@@ -168,15 +168,14 @@ class SlotRow final : public Frame {
         const RowFormat& f = *format_;
         const int width = out_.picture.width;
         uint8_t* const out = out_.first + at * f.element_bytes();
-        // Gathers would take twice as long on processors whose microcode guards them, and float arithmetic
-        // slowed down the decoding after it by a fifth.
-        const auto look_up = [&](const auto& table, auto* to) {
-            for (int x = 0; x < width; ++x) to[x] = table[bytes[x]];
-        };
         switch (f.type) {
             case ElementType::u8: std::memcpy(out, bytes, static_cast<size_t>(width)); return;
-            case ElementType::f16: return look_up(f.f16[channel], reinterpret_cast<uint16_t*>(out));
-            case ElementType::f32: return look_up(f.f32[channel], reinterpret_cast<float*>(out));
+            case ElementType::f16:
+                return kernels_->look_up_f16(bytes, width, f.f16[channel].data(),
+                                             reinterpret_cast<uint16_t*>(out));
+            case ElementType::f32:
+                return kernels_->look_up_f32(bytes, width, f.f32[channel].data(),
+                                             reinterpret_cast<float*>(out));
         }
     }
 

@@ -42,6 +42,11 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_
     }
 }
 
+template <typename Value>
+void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) noexcept {
+    for (int x = 0; x < width; ++x) out[x] = table[bytes[x]];
+}
+
 constexpr size_t kBlock = 512;  // sums of a blur that are made together
 
 // Adds `weight` times each value. Compilers vectorise it, since nothing overlaps `sums`; inlined, GCC would
@@ -176,6 +181,14 @@ void scalar_to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
     for (int x = 0; x < width; ++x, rgb += 3) out[x] = grey(rgb[0], rgb[1], rgb[2]);
 }
 
+void scalar_look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
+    look_up(bytes, width, table, out);
+}
+
+void scalar_look_up_f16(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept {
+    look_up(bytes, width, table, out);
+}
+
 void scalar_blur_across(const int16_t* const* rows, const int16_t* weight, int taps, size_t count,
                         int16_t* out) noexcept {
     const auto finish = [](uint32_t sum) {
@@ -200,6 +213,7 @@ void scalar_mirror(const uint8_t* rgb, int width, uint8_t* out) noexcept {
 constinit const Kernels kScalarKernels{"scalar",           false,
                                        horizontal,         vertical,
                                        scalar_separate,    scalar_to_grey,
+                                       scalar_look_up_f32, scalar_look_up_f16,
                                        scalar_blur_across, scalar_blur_down,
                                        scalar_interpolate, scalar_divide_places,
                                        scalar_gain_hsv,    scalar_linear_across,

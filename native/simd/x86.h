@@ -235,6 +235,28 @@ void to_grey(const uint8_t* rgb, int width, uint8_t* out) noexcept {
                                         _mm_packs_epi32(four(rgb + 24), four(rgb + 36))));
 }
 
+// Eight indices per load, four values per store.
+void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
+    const auto value = [table](uint64_t index) {
+        int bits;
+        std::memcpy(&bits, table + (index & 255), sizeof bits);
+        return bits;
+    };
+    int x = 0;
+    for (; x + 8 <= width; x += 8) {
+        uint64_t indices;
+        std::memcpy(&indices, bytes + x, 8);
+        for (int half = 0; half < 8; half += 4, indices >>= 32) {
+            __m128i four = _mm_cvtsi32_si128(value(indices));
+            four = _mm_insert_epi32(four, value(indices >> 8), 1);
+            four = _mm_insert_epi32(four, value(indices >> 16), 2);
+            four = _mm_insert_epi32(four, value(indices >> 24), 3);
+            store(out + x + half, four);
+        }
+    }
+    scalar_look_up_f32(bytes + x, width - x, table, out + x);
+}
+
 // 16 sums of a blur, in order.
 template <typename Dot>
 struct BlurSums {
@@ -286,10 +308,10 @@ void blur_down(const int16_t* const* rows, const int16_t* weight, int taps, size
 
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name,        true,          horizontal<Dot>,  vertical<Dot>,
-            separate,    to_grey<Dot>,  blur_across<Dot>, blur_down<Dot>,
-            interpolate, divide_places, gain_hsv,         linear_across,
-            mix_rows,    mirror};
+    return {name,         true,          horizontal<Dot>,    vertical<Dot>,    separate,
+            to_grey<Dot>, look_up_f32,   scalar_look_up_f16, blur_across<Dot>, blur_down<Dot>,
+            interpolate,  divide_places, gain_hsv,           linear_across,    mix_rows,
+            mirror};
 }
 
 }  // namespace

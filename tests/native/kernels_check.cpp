@@ -306,6 +306,23 @@ void check_channels(const Kernels& kernels, Draws& draws) {
     }
 }
 
+// Straight into the slot, where another row follows: not a byte behind may be written.
+template <typename Value>
+void check_look_up(const Kernels& kernels, Draws& draws,
+                   void (*Kernels::*look_up)(const uint8_t*, int, const Value*, Value*) noexcept) {
+    std::vector<Value> table(256);
+    for (Value& value : table) value = static_cast<Value>(draws.word() >> 48);
+    for (int width = 1; width <= kWidths; ++width) {
+        const auto count = static_cast<size_t>(width);
+        const std::vector<uint8_t> bytes = random_bytes(draws, count + kSlack);
+        Output want(count * sizeof(Value), 0), got = want;
+        (kScalarKernels.*look_up)(bytes.data(), width, table.data(),
+                                  reinterpret_cast<Value*>(want.all.data()));
+        (kernels.*look_up)(bytes.data(), width, table.data(), reinterpret_cast<Value*>(got.all.data()));
+        got.expect(want, kernels.name, "look-up, width " + std::to_string(width));
+    }
+}
+
 void check(const Kernels& kernels) {
     Draws draws(1);
     check_horizontal(kernels, draws);
@@ -318,6 +335,8 @@ void check(const Kernels& kernels) {
     check_mirror(kernels, draws);
     check_gain_hsv(kernels, draws);
     check_channels(kernels, draws);
+    check_look_up<float>(kernels, draws, &Kernels::look_up_f32);
+    check_look_up<uint16_t>(kernels, draws, &Kernels::look_up_f16);
     std::printf("%s\n", kernels.name);
 }
 
