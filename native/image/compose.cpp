@@ -214,7 +214,6 @@ Size Composer::trace(size_t level, size_t first, std::span<const Size> sizes, co
     standpipe::trace(*at.after, 0, made.canvas, own, later);
     for (size_t i = 0; i < count; ++i)
         for (size_t frame = first + i * step; frame < first + (i + 1) * step; ++frame) {
-            if (level > 1 && moves[frame].empty()) continue;  // not used
             if (at.how.kind == Composition::Kind::paste_mirrored)
                 moves[frame].push_back(
                     {{mirrored ? -1.0 : 1.0, 0, mirrored ? made.canvas.width : 0.0, 0, 1, 0, 0, 0, 1},
@@ -239,6 +238,8 @@ void Composer::trace(std::span<const Size> sizes, const SampleKey& key, size_t l
     mark(levels_.size(), 0, key, used);
     for (size_t first = 0; first < frames(); first += frames_[levels])
         if (used[first]) trace(levels, first, sizes, key, mirrored, areas, moves);
+    for (size_t frame = 0; frame < frames(); ++frame)
+        if (!used[frame]) moves[frame].clear();
 }
 
 // A picture on its way to a row.

@@ -120,6 +120,16 @@ def test_an_index_map_has_the_images_of_a_mosaic(tmp_path: Path) -> None:
                 assert (image[..., 0] == expected).all()
 
 
+@pytest.mark.parametrize("first", [sp.MixUpInstances(), sp.CopyPaste()])
+def test_an_index_map_has_the_images_of_a_mosaic_of_composed_pictures(tmp_path: Path, first: Any) -> None:
+    """Neither MixUpInstances nor CopyPaste moves pixels, and no transform follows them here."""
+    source = levels(tmp_path, 24, instance_masks=True)
+    pipeline = sp.Pipeline(source).shuffle(seed=1).map(sp.Resize((SIDE - 9, SIDE - 3)), first)
+    with pipeline.map(sp.Mosaic(SIDE, fill=FILL)).batch(8).loader() as loader:
+        for batch in loader:
+            assert ((batch["image"][..., 0] != FILL) == (batch["instance_masks"] > 0)).all()
+
+
 def test_the_own_image_comes_first_and_the_others_are_of_rows_before(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(levels(tmp_path, 60)).shuffle(seed=1).map(sp.Resize((SIDE, SIDE)))
     with pipeline.map(sp.Mosaic(SIDE, partners=sp.Recent(5))).batch(10).loader() as loader:
