@@ -385,7 +385,11 @@ struct Composer::Making {
             outcome = maker.from_pixels(rest, 0, pixels, own, out, part);
             return {};
         }
-        if (only_copies(rest, whole.size)) return whole;
+        if (only_copies(rest, whole.size)) {
+            if (!whole.own || whole.own == &result) return whole;
+            std::swap(result, *whole.own);  // which belongs to a level in front, and is used again
+            return {whole.pixels, whole.size, &result};
+        }
         std::vector<uint8_t>& other = memory.levels[level - 1].other;
         const Size size{rest.format().height, rest.format().width};
         make_room(other, bytes_of(size) + kSlack);

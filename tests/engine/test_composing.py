@@ -130,6 +130,16 @@ def test_an_index_map_has_the_images_of_a_mosaic_of_composed_pictures(tmp_path: 
             assert ((batch["image"][..., 0] != FILL) == (batch["instance_masks"] > 0)).all()
 
 
+@pytest.mark.parametrize("mode", ["simple", "flip"])
+def test_a_picture_stays_as_it_is_while_the_one_for_its_blend_is_made(tmp_path: Path, mode: Any) -> None:
+    source = levels(tmp_path, 24, instance_masks=True)
+    pipeline = sp.Pipeline(source).shuffle(seed=1).map(sp.Resize(SIDE, max_size=SIDE + 1))
+    pipeline = pipeline.map(sp.Mosaic(SIDE, fill=0), sp.CopyPaste(0.5, mode), sp.MixUpInstances())
+    with pipeline.batch(8).loader() as loader:
+        for batch in loader:
+            assert ((batch["image"][..., 0] > 0) == (batch["instance_masks"] > 0)).all()
+
+
 def test_the_own_image_comes_first_and_the_others_are_of_rows_before(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(levels(tmp_path, 60)).shuffle(seed=1).map(sp.Resize((SIDE, SIDE)))
     with pipeline.map(sp.Mosaic(SIDE, partners=sp.Recent(5))).batch(10).loader() as loader:
@@ -201,6 +211,12 @@ def test_any_partners_are_the_same_on_all_ranks(tmp_path: Path) -> None:
                         for index, image in zip(batch["index"], batch["image"], strict=True)
                     }
     assert rows[1] == rows[2]
+
+
+def test_too_little_memory_is_told_with_the_images_of_earlier_rows(tmp_path: Path) -> None:
+    pipeline = recipe(levels(tmp_path, 24), partners=sp.Recent(60_000)).batch(4)
+    with pytest.raises(sp.BudgetError, match=r"MiB for images of which rows are made \(sp\.Recent"):
+        pipeline.plan(memory="64MiB")
 
 
 def test_mosaics_end_with_a_schedule(tmp_path: Path) -> None:
