@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from standpipe.errors import PlanError
-from standpipe.transform.image import ImageTransform, is_pair
+from standpipe.transform.image import ImageTransform, is_number, is_pair
 from standpipe.transform.pixels.color import RandomHSV
 from standpipe.transform.pixels.compositions import CutMixInstances, MixUpInstances, Mosaic, Partners, Recent
 from standpipe.transform.pixels.detection import LetterBox
@@ -79,7 +79,8 @@ def yolo(
     Raises
     ------
     PlanError
-        For a scale that isn't a number from 0 to 1, or a pair. By ``plan()``, for other invalid parameters.
+        For a scale that isn't a number below 1, from 0, or a pair; for a shear that isn't a number. By ``plan()``, for
+        other invalid parameters.
 
     Examples
     --------
@@ -87,17 +88,18 @@ def yolo(
     >>> [type(each).__name__ for each in recipes.yolo(320)][:3]
     ['LetterBox', 'Mosaic', 'RandomAffine']
     """
-    if isinstance(scale, int | float):
-        scale = (1 - scale, 1 + scale)
-    if not is_pair(scale):
+    scales = (1 - scale, 1 + scale) if is_number(scale) and 0 <= scale < 1 else scale  # type: ignore[operator]
+    if not is_pair(scales):
         raise PlanError(
-            f"yolo(scale={scale!r}): scale must be a number from 0 to 1, or a pair (lowest, highest)"
+            f"yolo(scale={scale!r}): scale must be a number from 0, and below 1, or a pair (lowest, highest)"
         )
+    if not is_number(shear):
+        raise PlanError(f"yolo(shear={shear!r}): shear must be a number of degrees, not below 0")
     partners = Recent() if partners is None else partners
     affine = RandomAffine(
         degrees,
         translate=(translate, translate),
-        scale=(scale[0], scale[1]),
+        scale=(scales[0], scales[1]),
         shear=(-shear, shear, -shear, shear),
         interpolation="bilinear",
         fill=fill,
