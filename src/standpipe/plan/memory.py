@@ -337,6 +337,10 @@ class _Fixed:
             more.append(f"{show_bytes(needs.index)} for the index")
         if needs.apart > MIB:
             more.append(f"{slots} times {show_bytes(needs.apart)} outside the slots")
+        if (frames := needs.frames(slots)) > MIB:
+            more.append(
+                f"{show_bytes(frames)} for images of which rows are made (sp.Recent(rows) sets how many)"
+            )
         return BudgetError(
             f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and "
             f"{', '.join(more)} together need memory={show_bytes(smallest, up=True)!r}, but the budget "
