@@ -295,3 +295,10 @@ def test_forms_are_in_recipes(tmp_path: Path) -> None:
         pipeline = sp.Pipeline(source).map(sp.Resize(SIZE)).batch(3, **options)
         assert all(f"{name}={value!r}" in repr(pipeline) for name, value in options.items())
         assert sp.Pipeline.from_dict(pipeline.to_dict(), source=source) == pipeline
+
+
+def test_a_ratio_above_the_images_sides_is_refused(tmp_path: Path) -> None:
+    source = of_polygons(tmp_path, [[LARGE]], size=SIZE)
+    pipeline = sp.Pipeline(source).map(sp.Resize((64, 80))).batch(1, mask_ratio=65)
+    with pytest.raises(sp.PlanError, match="mask_ratio=65 leaves masks without pixels"):
+        pipeline.plan()

@@ -75,7 +75,9 @@ class MaskFields:
     def planned(
         cls, form: MaskForm, most: int, axes: slice, images: Mapping[str, Shape | None]
     ) -> MaskFields:
-        """Return the masks of rows with ``most`` instances at most. Raises ``PlanError`` if these are too many.
+        """Return the masks of rows with ``most`` instances at most.
+
+        Raises ``PlanError`` if these are too many, or masks have no pixels.
 
         images  largest shape of a row of each image; None: images are in a list
         """
@@ -93,6 +95,10 @@ class MaskFields:
             image: None if shape is None else tuple(side // form.mask_ratio for side in shape[axes])
             for image, shape in images.items()
         }
+        if any(0 in each for each in sides.values() if each is not None):
+            raise PlanError(
+                f"batch: mask_ratio={form.mask_ratio} leaves masks without pixels: give a smaller one"
+            )
         return cls(form, np.dtype(dtype), axes, sides)
 
     def region(self, image: str, rows: int, room: int, length: int | None) -> Region | None:
