@@ -34,7 +34,7 @@ double cpu_us() {
 bool decode(const std::vector<uint8_t>& file, const Program& program, const SampleKey& key, int denominator) {
     static JpegImage jpeg;
     if (!JpegImage::recognises(file) || !jpeg.open(file, program.inputs.front().limits).empty()) return false;
-    const Box box = crop_box(program.heads.front().passes[0].geometry, jpeg.size(), key);
+    const Box box = cut_of(program.heads.front().passes[0].geometry, jpeg.size(), key).box;
     const Size scaled = jpeg.scaled(denominator);
     const Region region{
         box.x / denominator, box.y / denominator,

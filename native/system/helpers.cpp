@@ -45,7 +45,7 @@ void Helpers::work() {
 }
 
 bool Helpers::close(std::chrono::milliseconds patience) {
-    std::deque<std::function<void()>> dropped;  // without the lock, as they may take it
+    std::list<std::function<void()>> dropped;  // without the lock, as they may take it
     {
         std::scoped_lock lock(mutex_);
         closed_ = true;

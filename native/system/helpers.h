@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -29,7 +29,7 @@ class Helpers : public std::enable_shared_from_this<Helpers> {
     const int most_;
     std::mutex mutex_;
     std::condition_variable changed_, ended_;
-    std::deque<std::function<void()>> own_tasks_;
+    std::list<std::function<void()>> own_tasks_;  // an empty one has no memory, so closing never fails
     int alive_ = 0, idle_ = 0;
     bool closed_ = false;
 };
