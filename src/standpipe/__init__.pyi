@@ -86,6 +86,7 @@ from standpipe.spec import (
     Raise as Raise,
     ReadOptions as ReadOptions,
     Replace as Replace,
+    Store as Store,
 )
 from standpipe.stats.bad_samples import BadSample as BadSample
 from standpipe.stats.counters import (

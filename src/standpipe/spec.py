@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from fractions import Fraction
@@ -195,6 +195,57 @@ class ReadOptions:
     retries: int = 3
     backoff_s: float = 0.05
     hedge_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The place of objects with URLs such as ``s3://bucket/train-000.tar``, and the way to ask for them.
+
+    What isn't given comes from the environment and the profiles of the store's own tools, such as ``AWS_REGION``. No
+    digest, state or name of a cache depends on it.
+
+    Parameters
+    ----------
+    endpoint : str, optional
+        The server, such as ``"https://minio.example.com:9000"``, for stores other than the provider's own.
+    region : str, optional
+        The region of the bucket.
+    path_style : bool, optional
+        True: the bucket is in the path of requests, as servers without wildcards in their DNS need it. False: it is in
+        the host's name. Default: in the path if there is an endpoint.
+    requester_pays : bool, default False
+        True: the account that reads pays, as some public data sets want it.
+    anonymous : bool, default False
+        True: ask without credentials, and look for none.
+    profile : str, optional
+        The profile of the provider's configuration file that has the credentials.
+    credentials : callable, optional
+        A function without arguments that returns the credentials, such as ``{"access_key_id": …,
+        "secret_access_key": …, "token": …, "expires_at": …}``. The process that fetches calls it, again before they
+        expire. It travels there, so it doesn't see objects of this process.
+    ca : str, optional
+        A file of certificates, in PEM, that the server's certificate is verified by. Default: those of the system.
+
+    Examples
+    --------
+    >>> store = sp.Store(endpoint="https://minio.example.com:9000", profile="training")
+    >>> sp.TarShards("s3://bucket/train-{000..146}.tar", store=store).describe()
+    "TarShards('s3://bucket/train-{000..146}.tar', store=Store(endpoint, profile))"
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    requester_pays: bool = False
+    anonymous: bool = False
+    profile: str | None = None
+    credentials: Callable[[], Mapping[str, Any]] | None = None
+    ca: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the names of what is given. Values may be secret."""
+        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"Store({', '.join(given)})"
 
 
 @dataclass(frozen=True, slots=True)

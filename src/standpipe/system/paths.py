@@ -41,9 +41,9 @@ def absolute(path: object, *, field: str) -> bytes:
         raise PlanError(f"'{path_text(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
     if ADDRESS.match(raw) and not os.path.lexists(raw):
         raise PlanError(
-            f"{field}: {path_text(raw)} is an address, and standpipe reads local and mounted files. Mount it "
-            "(mountpoint-s3, gcsfuse, …) or copy it, and give the path; or fetch images in a dataset of yours, "
-            "MapSource(dataset, encoded='image')"
+            f"{field}: {path_text(raw)} is an address, and only TarShards reads those, as a str such as "
+            "'s3://bucket/train-{000..146}.tar'. Mount it (mountpoint-s3, gcsfuse, …) or copy it, and give the path; "
+            "or fetch images in a dataset of yours, MapSource(dataset, encoded='image')"
         )
     with reading(raw):
         return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)

@@ -12,6 +12,7 @@ from typing import NoReturn
 from urllib.parse import unquote
 
 from standpipe.errors import PlanError
+from standpipe.spec import Store
 
 BUCKETS = ("s3", "gs", "az")  # schemes whose host is a bucket or a container
 SCHEMES = (*BUCKETS, "https", "http")
@@ -50,11 +51,11 @@ class Url:
         return f"{self.scheme}://{self.host}/{self.path}"
 
     @classmethod
-    def parse(cls, url: object, *, field: str, trusted: Collection[str] = ()) -> Url:
+    def parse(cls, url: object, *, field: str, is_endpoint: bool = False) -> Url:
         """Parse a URL. Errors contain neither its password nor its query.
 
-        field    name of the argument, for errors
-        trusted  hosts that the user named as an endpoint: they may be link-local
+        field        name of the argument, for errors
+        is_endpoint  True for a server that the user trusts: it may be link-local
 
         Raises ``PlanError`` for other schemes, a user or password, a query, a ``..``, and for link-local servers.
         """
@@ -91,12 +92,52 @@ class Url:
             raise PlanError(
                 f"{shown}: {host!r} isn't the {name}; write it as in s3://bucket/train-{{000..146}}.tar"
             )
-        if not is_bucket and host not in trusted and is_link_local(host):
+        if not is_bucket and not is_endpoint and is_link_local(host):
             raise PlanError(
                 f"{shown} is on a server of this machine's network alone, which may give away credentials. If your "
-                "data is there, pass sp.Store(endpoint=…) with this server"
+                "data is there, name the server as sp.Store(endpoint=…), and write the URL as s3://BUCKET/…"
             )
         return cls(scheme, host, path)
+
+
+def is_url(path: object) -> bool:
+    """Return True for a URL of a scheme that is read, unless there is a file of that name."""
+    if not isinstance(path, str | bytes):
+        return False
+    raw = os.fsencode(path)
+    return IS_URL.match(raw) is not None and not os.path.lexists(raw)
+
+
+def checked_store(store: object, urls: Collection[bytes], *, call: str) -> Store | None:
+    """Return the store of URLs, or None for paths. Raises ``PlanError`` for settings that a store can't have.
+
+    urls  the URLs, or paths, of one source
+    call  the source's name, for messages
+    """
+    if store is not None and not isinstance(store, Store):
+        raise PlanError(f"{call}: store must be an sp.Store, got {type(store).__name__}")
+    if not any(map(is_url, urls)):
+        if store is not None:
+            raise PlanError(
+                f"{call}: store= is for URLs such as s3://bucket/train-000.tar; leave it out for files"
+            )
+        return None
+    store = store or Store()
+    if store.endpoint is not None:
+        endpoint = Url.parse(store.endpoint, field=f"{call}: the endpoint of sp.Store", is_endpoint=True)
+        if endpoint.scheme in BUCKETS:
+            raise PlanError(
+                f"{call}: the endpoint of sp.Store must be a server such as https://minio.example.com:9000, got "
+                f"{endpoint.text}"
+            )
+    if store.credentials is not None and not callable(store.credentials):
+        raise PlanError(
+            f"{call}: credentials of sp.Store must be a function that returns them, so that they are stored nowhere, "
+            f"got {type(store.credentials).__name__}"
+        )
+    if store.anonymous and (store.credentials is not None or store.profile is not None):
+        raise PlanError(f"{call}: sp.Store has anonymous=True and credentials; leave one of them out")
+    return store
 
 
 def is_link_local(host: str) -> bool:

@@ -12,12 +12,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Encoded, Records
 from standpipe.contracts.source import FieldSpec
+from standpipe.errors import PlanError
 from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import PLACE, IndexFile
 from standpipe.source.index.listing import Listing
-from standpipe.source.index.store import Subject, open_index
-from standpipe.source.shards.subject import LEFT_OUT, ShardSubject
-from standpipe.spec import Int64Array
+from standpipe.source.index.store import Subject, Unfit, cached_path, fitting, open_index
+from standpipe.source.shards.subject import INDEX_COPY, LEFT_OUT, ShardSubject
+from standpipe.spec import Int64Array, Store
 from standpipe.system.paths import path_text
 
 FILE = Encoded("file")  # the kind of bytes that aren't an image
@@ -39,7 +40,7 @@ class ShardListing(AnnotationListing):
     @classmethod
     def open(cls, subject: Subject) -> Self:
         """Find or build the index of shards."""
-        return cls.of(subject, open_index(subject))
+        return cls.of(subject, shard_index(subject))
 
     @classmethod
     def of(cls, subject: Subject, index: IndexFile) -> Self:
@@ -55,9 +56,19 @@ class ShardListing(AnnotationListing):
         assert isinstance(self.subject, ShardSubject)
         return self.subject
 
+    @property
+    def store(self) -> Store | None:
+        """The store of the shards, if they are URLs."""
+        return self.shards.store
+
     def locate(self, indices: Int64Array) -> Records:
-        """Return the records' shards and byte ranges there, what the shards were when indexed, and numbers."""
+        """Return the records' shards and byte ranges there, what the shards were when indexed, and numbers.
+
+        Of URLs, what they were isn't part of it.
+        """
         records = Listing.locate(self, indices)
+        if self.store is not None:
+            return records
         places = self.index.rows("places", PLACE.str, (), indices).astype(np.uint64, copy=False)
         name_at = (places & np.uint64((1 << _native.LENGTH_SHIFT) - 1)).astype(np.int64)
         sizes, times = self.versions[np.searchsorted(self.name_at, name_at)].T.copy()
@@ -99,3 +110,22 @@ class ShardListing(AnnotationListing):
         at = np.array([index], np.int64)
         offset, _ = self._ranges(self.index.facts.encoded[0], at)
         return f"{path_text(self.paths(at)[0])} at byte {int(offset[0]):,}"
+
+
+def shard_index(subject: Subject) -> IndexFile:
+    """Find or build the index of shards. Raises ``PlanError`` for URLs without an index on this machine."""
+    assert isinstance(subject, ShardSubject)
+    if subject.store is None:
+        return open_index(subject)
+    path = subject.index or cached_path(subject)
+    try:
+        return fitting(path, subject)
+    except Unfit as why:
+        reason = (
+            f"the index {path_text(path)} doesn't fit: {why}"
+            if str(why)
+            else f"there is no index {path_text(path)}"
+        )
+        raise PlanError(
+            f"{subject.name} needs an index on this machine, but {reason}; {INDEX_COPY}"
+        ) from None

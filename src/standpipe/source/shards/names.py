@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from standpipe.errors import PlanError
 from standpipe.source.index.store import SUFFIX
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
+from standpipe.system.urls import Url, is_url
 
 MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
@@ -24,8 +25,10 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") ->
     A name that exists is taken as it is. In others, ``{000..146}`` and ``{a,b}`` are expanded, then ``*``,
     ``?`` and ``[…]``. ``call``: the source's name, for messages.
 
-    Raises ``PlanError`` for no shards, an address, a pattern that fits none, braces that aren't a range or a choice,
-    and more than about a million.
+    URLs are expanded by their braces alone, as nothing is listed.
+
+    Raises ``PlanError`` for no shards, a pattern that fits none, braces that aren't a range or a choice, and more than
+    about a million.
     """
     given = [shards] if isinstance(shards, str | bytes | os.PathLike) else list(shards)
     found: set[bytes] = set()
@@ -39,6 +42,11 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") ->
                 raise PlanError(
                     f"{call}: the braces of {path_text(name)} aren't a range or a choice; write them as in "
                     "'train-{000..146}' or 'train-{a,b}'"
+                )
+            if is_url(name) and GLOB.search(name):
+                raise PlanError(
+                    f"{call}: {path_text(name)} has a pattern, and stores aren't listed; name the shards by braces, as "
+                    "in s3://bucket/train-{000..146}.tar, or as a list"
                 )
             matches = glob.glob(name) if GLOB.search(name) and not os.path.lexists(name) else [name]  # noqa: PTH207
             if not matches:
@@ -76,7 +84,17 @@ def read_small(path: bytes, most_bytes: int, what: str) -> bytes:
 
 
 def shard_path(path: AnyPath, call: str = "TarShards") -> bytes:
-    """Return the absolute path of a shard, without a ``..``: the index has it relative to the folder of all shards."""
+    """Return the absolute path or the URL of a shard, without a ``..``.
+
+    The index has it relative to the folder of all shards.
+    """
+    if is_url(path):
+        url = Url.parse(path, field=f"{call}' shards")
+        if not url.path or url.path.endswith("/"):
+            raise PlanError(
+                f"{call}: {url.text} is no shard; write it as in s3://bucket/train-{{000..146}}.tar"
+            )
+        return url.text.encode()
     whole = absolute(path, field=f"{call}' shards")
     folder, name = os.path.split(whole)
     return os.path.join(os.path.realpath(folder), name) if b".." in folder.split(b"/") else whole  # noqa: PTH118

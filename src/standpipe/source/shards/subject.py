@@ -16,11 +16,13 @@ from standpipe.source.files.list_subject import LabelWriter
 from standpipe.source.index.file import OWN, Column, Facts, IndexFile, column_section, place_sections
 from standpipe.source.index.store import OwnPaths, Progress, is_settled
 from standpipe.source.index.writer import IndexWriter, RecordDigest, places_of
-from standpipe.spec import AnyArray, Int64Array, UInt8Array
+from standpipe.spec import AnyArray, Int64Array, Store, UInt8Array
 from standpipe.system.paths import open_for_reading, path_text, reading
+from standpipe.system.urls import common_folder
 
 CHEAP_SHARDS, CHEAP_BYTES = 64, 256 << 20  # that are indexed again each time
 RECORDS_AT_ONCE = 1 << 14
+INDEX_COPY = "index a copy with standpipe index 'FOLDER/*.tar' --output FILE, and pass the source index=FILE"
 LEFT_OUT = "left out: "  # in an index's counts, before the name of values that aren't read
 
 
@@ -71,12 +73,14 @@ class ShardSubject(OwnPaths):
 
     shards  absolute paths, in the order of their records
     index   the path of its index, if the user gave one
+    store   where the shards are, if they are URLs; else None
     base    the folder of all shards, with a slash at the end
     """
 
     shards: tuple[bytes, ...]
     name: str
     index: bytes | None
+    store: Store | None = field(default=None, kw_only=True)
     base: bytes = field(init=False)
 
     kind = "shards"
@@ -85,8 +89,7 @@ class ShardSubject(OwnPaths):
 
     def __post_init__(self) -> None:
         folders = {os.path.dirname(shard) for shard in self.shards}  # noqa: PTH120 (pathlib has no bytes)
-        base = os.path.join(os.path.commonpath(folders), b"")  # noqa: PTH118
-        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "base", common_folder(folders))
 
     def options(self) -> dict[str, bool]:
         """Return texts on which the index depends, apart from the shards."""
@@ -131,7 +134,10 @@ class ShardSubject(OwnPaths):
         return [shard[len(self.base) :] for shard in self.shards]
 
     def objection(self, index: IndexFile) -> str | None:
-        """Return why the index doesn't fit; None if all shards have the same names, sizes and modification times."""
+        """Return why the index doesn't fit; None if all shards have the same names, sizes and modification times.
+
+        Of URLs only the names are compared: nothing is asked of a store here.
+        """
         facts = index.facts
         if facts.kind != self.kind or facts.options != self.options():
             return "it was built with other options"
@@ -142,6 +148,8 @@ class ShardSubject(OwnPaths):
             return "it is the index of other shards"
         if b"".join(block.tobytes() for block in index.blocks("text")) != text:
             return "it is the index of other shards"
+        if self.store is not None:
+            return None
         known = index.part("shards", "<u8", (2,), 0, count).tolist()
         for shard, before in zip(self.shards, known, strict=True):
             try:
@@ -155,7 +163,9 @@ class ShardSubject(OwnPaths):
         return None
 
     def build(self, writer: IndexWriter, on_progress: Progress | None) -> Facts:
-        """Read all shards, and write their index."""
+        """Read all shards, and write their index. Raises ``PlanError`` for URLs."""
+        if self.store is not None:
+            raise PlanError(f"{self.name} can't be indexed where it is; {INDEX_COPY}")
         began_ns = time.time_ns()
         reader, records, at = self.reader(writer), _RecordWriter(writer), 0
         for number, name in enumerate(self.names()):

@@ -15,15 +15,17 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source.annotations.listing import AnnotationListing
 from standpipe.source.index.file import HEADERS, REPEATED
 from standpipe.source.index.listing import SKIPPED, Listing
-from standpipe.source.index.store import Subject, open_index
+from standpipe.source.index.store import Subject
 from standpipe.source.index.with_fields import shown_call
 from standpipe.source.shards.fields import checked_fields, checked_members
-from standpipe.source.shards.listing import ShardListing
+from standpipe.source.shards.listing import ShardListing, shard_index
 from standpipe.source.shards.names import check_shards, shard_paths, shards_text
 from standpipe.source.shards.tar_subject import UNMARKED, TarSubject
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
+from standpipe.spec import Store
 from standpipe.system.logs import logger
 from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
+from standpipe.system.urls import checked_store
 
 ROWS_AT_ONCE = 1 << 12
 LISTS = (b".json", b".idx")  # endings of what other programs write beside shards
@@ -61,7 +63,8 @@ class TarShards:
     ----------
     shards : path or sequence of paths
         Shards, such as ``"train-{000..146}.tar"``: with ranges and choices in braces, and ``*``, ``?`` and
-        ``[…]`` as in a shell. They are sorted by name.
+        ``[…]`` as in a shell. They are sorted by name. Or URLs, such as ``"s3://bucket/train-{000..146}.tar"``, which
+        may have braces: they need an index on this machine.
     fields : mapping of str to str, optional
         The extensions of each field, such as ``{"image": "jpg;png", "label": "cls", "mask": "seg.png"}``.
         Each record must have one member for each field, and other members are left out. At least one field must
@@ -90,6 +93,8 @@ class TarShards:
     instance_masks : bool, default False
         Whether instances have masks, as for ``Coco``: the object has ``segmentation``, a list with one for each
         instance.
+    store : Store, optional
+        Where the shards of URLs are. Default: as the environment and the provider's profiles say.
 
     Raises
     ------
@@ -115,6 +120,7 @@ class TarShards:
     normalized: bool = field(default=False, kw_only=True)
     invalid: Invalid = field(default="clip", kw_only=True)
     instance_masks: bool = field(default=False, kw_only=True)
+    store: Store | None = field(default=None, kw_only=True)
 
     def open(self) -> OpenSource:
         """Find the shards' index, or read all headers and build one.
@@ -139,12 +145,13 @@ class TarShards:
         members = checked_members(self.instances, fields)
         form = BoxForm(self.box_format, self.normalized, self.invalid, self.instance_masks).check("TarShards")
         paths = shard_paths(self.shards)
+        store = checked_store(self.store, paths, call="TarShards")
         if lists := [path for path in paths if path.endswith(LISTS)]:
             raise PlanError(
                 f"TarShards: {path_text(lists[0])} only lists shards or their members; name the shards, such as "
                 "'train-{000..146}.tar'"
             )
-        return TarSubject(paths, name, index, fields, members=members, form=form)
+        return TarSubject(paths, name, index, fields, members=members, form=form, store=store)
 
 
 class TarListing(ShardListing):
@@ -155,7 +162,7 @@ class TarListing(ShardListing):
     @classmethod
     def open(cls, subject: Subject) -> Self:
         """Find or build the index of shards. A warning in the log names the first shard that may be cut."""
-        opened = cls.of(subject, open_index(subject))
+        opened = cls.of(subject, shard_index(subject))
         for unmarked in opened._unmarked():
             logger().warning(
                 "%s; copy it again unless its writer leaves the mark out, as records behind the cut are missing",
@@ -208,6 +215,8 @@ class TarListing(ShardListing):
         """Return the record's shard and the name of its image there, printable."""
         at = np.array([index], np.int64)
         path = self.paths(at)[0]
+        if self.store is not None:
+            return ShardListing.name(self, index)
         try:
             offset, _ = self._ranges(self.index.facts.encoded[0], at)
             begin = int(offset[0]) - _native.TAR_BLOCK_BYTES * int(self.index.rows(HEADERS, "<u2", (), at)[0])
