@@ -38,12 +38,14 @@ LAYERS = (
     ("cache.sets",),
     ("cache",),
     ("pipeline",),
-    ("plan",),
+    ("plan", "fetch"),
     ("stats",),
     ("engine.watchdog", "engine.moves"),
     ("engine.canvases",),
     ("engine.workers",),
-    ("engine.cache", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
+    ("engine.cache", "engine.rows", "engine.timing", "engine.tuner"),
+    ("engine.fetching",),
+    ("engine.meter",),
     ("engine.python", "engine.room", "engine.replace", "engine.instances"),
     ("engine.start_common", "engine.queue"),
     ("engine.native", "engine.processes", "engine.mixes", "engine.pasting"),
@@ -86,7 +88,7 @@ BESIDE = {
     ("observe", "system"),
     ("doctor", "system"),  # what the machine has is nobody's own
 }
-NATIVE = (*PLACES, "cache", "engine", "jobs", "system")
+NATIVE = (*PLACES, "cache", "engine", "fetch", "jobs", "system")
 LAZY = ("loader", "observe")  # a package that imports its modules when they are asked for
 CORE = (
     ("simd",),

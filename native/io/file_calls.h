@@ -32,7 +32,8 @@ class FileCalls {
     const uint64_t key_;  // of the file, for fault points
 };
 
-// Returns whether a file seems to have the same bytes: the same inode, size and time of modification.
+// Returns whether a file seems to have the same bytes: the same inode, size and time of modification. A file
+// without a name counts as unchanged, here and below: the trainer lends its parts, and they have checksums.
 bool is_unchanged(const struct stat& before, const struct stat& after) noexcept;
 // Returns whether the times at which the inodes were changed are equal, too.
 bool same_inode_time(const struct stat& before, const struct stat& after) noexcept;

@@ -100,6 +100,8 @@ class Files:
     crc32c : ndarray or None
         (n,) int64: the CRC-32C of each record's bytes when the source noted it; -1 if unknown. A record whose bytes
         have another one is a ``ReadError``. None: unknown for all records.
+    fetched : Files, optional
+        Of paths that are URLs: where the engine has put the bytes. Sources leave it out.
 
     Examples
     --------
@@ -114,13 +116,15 @@ class Files:
     file_bytes: Int64Array | None = None
     mtime_ns: Int64Array | None = None
     crc32c: Int64Array | None = None
+    fetched: Files | None = None
 
     def take(self, rows: Int64Array) -> Files:
         """Return the entries number ``rows``, (n,) int64, in that order."""
-        known = (
+        size, time, crc32c = (
             None if each is None else each[rows] for each in (self.file_bytes, self.mtime_ns, self.crc32c)
         )
-        return Files(self.paths.take(rows), self.offset[rows], self.length[rows], *known)
+        fetched = None if self.fetched is None else self.fetched.take(rows)
+        return Files(self.paths.take(rows), self.offset[rows], self.length[rows], size, time, crc32c, fetched)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from standpipe.engine.pasting import Pasting
 from standpipe.engine.queue import Filling, FramesOfOthers, RunParts
 from standpipe.engine.replace import BatchRecords, substitute_of
 from standpipe.engine.rows import located
-from standpipe.engine.workers import Assignment
+from standpipe.engine.workers import Assignment, Failure
 from standpipe.order import Cursor, RankStep
 from standpipe.source.targets import BOXES
 from standpipe.spec import AnyArray, Int64Array
@@ -37,7 +37,7 @@ class Composing:
 
     def __init__(self, run: RunParts, tracer: Tracer) -> None:
         self._plan, self._ring, self._tracer = run.queue.plan, run.queue.ring, tracer
-        self._workers = cast("NativeWorkers", run.workers)
+        self._workers, self._fetches = cast("NativeWorkers", run.workers), run.fetches
         self._epoch = 0
         self._recent: dict[int, tuple[BatchRecords, int]] = {}  # by position, the oldest first
         self._ledger = Ledger(self._plan)  # of partners
@@ -85,6 +85,9 @@ class Composing:
                 error = records.error_of(failures)
                 assert error is not None
                 raise error
+            if self._fetches is not None:
+                found, unread = self._fetches.await_now(filling.at, substitutes.records)
+                substitutes = records.without(replace(substitutes, records=found), unread)
             self._workers.exchange(cast("NativeJob", job), substitutes, self._ring)
             return False
         return True
@@ -227,12 +230,16 @@ class Composing:
             rows = len(indices[part])
             # Their other values go nowhere.
             views = layout.views(np.empty(layout.stride_bytes, np.uint8), rows)
-            assignment = Assignment(-1, at, located(self._plan, indices[part]), positions[part], views)
+            found, unread = located(self._plan, indices[part]), list[Failure]()
+            if self._fetches is not None:
+                found, unread = self._fetches.await_now(at, found)
+            assignment = Assignment(-1, at, found, positions[part], views)
             some = None if attempts is None else attempts[part]
             # A bad one counts in its own row, however many rows it is a partner of.
             counts = np.zeros(rows, np.bool_)
             records = BatchRecords(self._plan, self._ledger, assignment, counts, self._tracer, some)
             records.trace(assignment.records)
+            records.lose(unread)
             job = self._workers.begin(records.placed(), self._ring, some)
             self._workers.submit(job)
             others.jobs.append((records, job))

@@ -10,19 +10,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe.contracts import Records
 from standpipe.engine.canvases import NO_CANVASES
 from standpipe.engine.composing import Composing
+from standpipe.engine.fetching import drawn_at
 from standpipe.engine.instances import instances_of, put_instances
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.moves import tracer_of
 from standpipe.engine.python.collating import Collated, collated
-from standpipe.engine.queue import Filled, Filling, FramesOfOthers, RunParts
+from standpipe.engine.queue import Fetching, Filled, Filling, FramesOfOthers, RunParts
 from standpipe.engine.replace import BatchRecords, advise, is_replaced
-from standpipe.engine.rows import located
 from standpipe.engine.watchdog.watch import OwnTask
-from standpipe.engine.workers import Assignment, Failure
+from standpipe.engine.workers import Assignment, Failure, Substitutes
 from standpipe.errors import StalledError, batch_name
 from standpipe.order import Cursor
+from standpipe.order.steps import Drawn
 from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
 
 Made = TypeVar("Made")
@@ -39,6 +41,7 @@ class Filler:
     def __init__(self, run: RunParts) -> None:
         self._queue, self._workers, self._ring = run.queue, run.workers, run.queue.ring
         self._ledger, self._watch, self._times = run.ledger, run.watch, run.times
+        self._fetches = run.fetches
         plan = run.queue.plan
         self._streams = plan.samples.stream is not None
         self._tracer = tracer_of(plan)
@@ -51,15 +54,21 @@ class Filler:
 
     def forget(self) -> None:
         """Forget what was kept for later batches, since others come next."""
+        if self._fetches is not None:
+            self._fetches.forget()
         if self._composing is not None:
             self._composing.forget()
 
-    def begin(self, slot: int, at: Cursor) -> Filling | Filled:
+    def begin(self, slot: int, at: Cursor) -> Filling | Filled | Fetching:
         """Begin to fill a slot with the batch that starts at ``at``. If that fails, the error is in a ``Filled``."""
         self._times.order.begin()
         filling = self._timed(slot, at, "looking up its records", partial(self._begun, slot, at))
-        self._times.order.end(filling.rows)
+        self._times.order.end(0 if isinstance(filling, Fetching) else filling.rows)
         return filling
+
+    def go_on(self, fetching: Fetching) -> Filling | Filled:
+        """Return a batch whose bytes have arrived, or a ``Filled`` with the error that this raises."""
+        return self._timed(fetching.slot, fetching.at, "beginning its rows", fetching.goes_on)
 
     def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
         """Begin to make a batch again in another slot, with another record in place of the failed row's.
@@ -89,43 +98,72 @@ class Filler:
 
         return self._timed(slot, at, "making it again in another slot", begun)
 
-    def outcome(self, filling: Filling | Filled) -> Filled | None:
+    def outcome(self, filling: Filling | Filled | Fetching) -> Filled | Fetching | None:
         """Return the finished slot, or None while rows are missing.
 
-        If bad samples are replaced, this starts to make their rows from other records.
+        If bad samples are replaced, this starts to make their rows from other records. It returns a ``Fetching`` if
+        their bytes are fetched first.
         """
+        if isinstance(filling, Fetching):
+            return None
         if not filling.is_over:
             return None
         self._times.batch.begin()
-        filled: Filled | None
+        filled: Filled | Fetching | None
         if isinstance(filling, Filled):
             filled = filling
         else:
             filled = self._timed(
                 filling.slot, filling.at, "putting it together", partial(self._made, filling)
             )
-        if filled is not None:
+        if isinstance(filled, Filled):
             self._times.batch.end(filled.rows)
+            if self._fetches is not None:
+                self._fetches.free(filling.at)
         return filled
 
-    def _begun(self, slot: int, at: Cursor) -> Filling:
+    def _begun(self, slot: int, at: Cursor) -> Filling | Fetching:
+        if self._fetches is None:
+            return self._with_records(slot, at, *drawn_at(self._queue.plan, at), ())
+        drawn, fetched = self._fetches.take(at)
+        fetched.needed()
+        return Fetching(
+            slot,
+            at,
+            fetched,
+            lambda: self._with_records(slot, at, drawn, fetched.records, fetched.failures()),
+        )
+
+    def _with_records(
+        self, slot: int, at: Cursor, drawn: Drawn, records: Records, unread: Sequence[Failure]
+    ) -> Filling:
         plan = self._queue.plan
-        step = plan.steps.step(0, at.consumed)
-        drawn = step.draw(plan.order, at.epoch)
-        if self._streams:  # a stream's records are numbered per rank
-            places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
-            drawn = replace(drawn, indices=places)
-        records = located(plan, drawn.indices)
         views = self._views(slot, at, drawn.indices, drawn.valid)
         assignment = Assignment(slot, at, records, drawn.positions, views)
         batch_records = BatchRecords(plan, self._ledger, assignment, drawn.valid, self._tracer)
         batch_records.trace(records)
+        batch_records.lose(unread)
         placed = batch_records.placed()
         others = FramesOfOthers() if self._composing is None else self._composing.others(batch_records)
         job = self._workers.begin(placed, self._ring)
         return Filling(slot, at, len(drawn.indices), batch_records, job, others)
 
-    def _made(self, filling: Filling) -> Filled | None:
+    def _exchanged(self, filling: Filling, new: Substitutes) -> Fetching | None:
+        """Begin to make rows from replacement records, once their bytes are here."""
+        if self._fetches is None:
+            self._workers.exchange(filling.job, new, self._ring)
+            return None
+        fetched = self._fetches.now(filling.at, new.records)
+
+        def begun() -> Filling:
+            moved = replace(new, records=fetched.records)
+            rest = filling.batch_records.without(moved, fetched.failures())
+            self._workers.exchange(filling.job, rest, self._ring)
+            return filling
+
+        return Fetching(filling.slot, filling.at, fetched, begun)
+
+    def _made(self, filling: Filling) -> Filled | Fetching | None:
         plan, job, batch_records = self._queue.plan, filling.job, filling.batch_records
         slot, rows = filling.slot, filling.rows
         failures = list(job.failures())
@@ -158,8 +196,7 @@ class Filler:
             self._times.bad += len(canvases.too_large)
             filling.others.traced = None
             if (substitutes := batch_records.substitutes(failures)) is not None:
-                self._workers.exchange(job, substitutes, self._ring)
-                return None
+                return self._exchanged(filling, substitutes)
             if (error := batch_records.error_of(failures)) is not None:
                 raise advise(error, plan, failures)
         ended = job.ended_after is not None

@@ -11,7 +11,7 @@ import time
 
 from standpipe.engine.deliver import LOOKS_S, Delivery
 from standpipe.engine.fill import Filler
-from standpipe.engine.queue import Filled, Filling, RunParts
+from standpipe.engine.queue import Fetching, Filled, Filling, RunParts
 from standpipe.engine.room import SlotBudget
 from standpipe.engine.run_monitor import RunMonitor
 from standpipe.engine.watchdog.guarded import guarded
@@ -30,7 +30,7 @@ class FillingThread:
     def __init__(self, run: RunParts, delivery: Delivery, room: SlotBudget, monitor: RunMonitor) -> None:
         self._queue, self._workers, self._watch, self._times = run.queue, run.workers, run.watch, run.times
         self._delivery, self._room, self._monitor = delivery, room, monitor
-        self._filler = Filler(run)
+        self._filler, self._fetches = Filler(run), run.fetches
         self._ring = run.queue.ring
         # Otherwise a slot is free again once the device has read it.
         self._lends = run.queue.plan.device.lends
@@ -107,10 +107,12 @@ class FillingThread:
         queue = self._queue
         if queue.sought is None:
             return
-        for filling in queue.filling:
+        for place, filling in enumerate(queue.filling):
             if isinstance(filling, Filling):
                 for job in filling.jobs:
                     self._workers.cancel(job)
+            elif isinstance(filling, Fetching):
+                queue.filling[place] = Filled(filling.slot, filling.at)
         seen = 0
         while queue.filling and self._goes_on:
             self._isolate(again=False)
@@ -148,8 +150,12 @@ class FillingThread:
     def _collect(self) -> None:
         """Move finished batches from ``queue.filling`` to ``queue.ready``, oldest first, up to an unfinished one."""
         queue = self._queue
+        self._take_fetched()
         while queue.filling:
             filled = self._filler.outcome(queue.filling[0])
+            if isinstance(filled, Fetching):
+                queue.filling[0] = filled
+                return
             if filled is None:
                 self._wake_helper()  # replacement rows may have to be made
                 return
@@ -163,6 +169,21 @@ class FillingThread:
                 self._delivery.send(queue.ready)
                 queue.tell()
 
+    def _take_fetched(self) -> None:
+        """Begin batches whose bytes have arrived, in their order; batches that wait for replacement rows go first."""
+        if self._fetches is None:
+            return
+        queue = self._queue
+        for place, filling in enumerate(tuple(queue.filling)):
+            if not isinstance(filling, Fetching):
+                continue
+            if filling.fetched.is_here:
+                queue.filling[place] = goes_on = self._filler.go_on(filling)
+                self._start_on(goes_on, begun=filling.fetched.first)
+            elif not filling.fetched.first:
+                break
+        self._fetches.look_ahead(queue.plan, queue.next)
+
     def _submit(self) -> None:
         """Begin a batch in every free slot.
 
@@ -173,6 +194,8 @@ class FillingThread:
         while not queue.closed and queue.sought is None:
             if not queue.plan.steps.is_known(queue.plan.order, queue.next):
                 return  # the caller names its records later
+            if self._fetches is not None and not self._fetches.has(queue.next):
+                return  # there is no place for its bytes yet
             with queue.lock:
                 needed = self._lends and queue.waiting and not queue.ready and not queue.filling
             has_room = not self._room.varies or self._room.has_room()
@@ -192,13 +215,17 @@ class FillingThread:
                 queue.next = queue.plan.steps.after(filling.at)
             self._start_on(filling)
 
-    def _start_on(self, filling: Filling | Filled, *, first: bool = False) -> None:
+    def _start_on(
+        self, filling: Filling | Filled | Fetching, *, first: bool = False, begun: bool = False
+    ) -> None:
         """Give a batch to the workers; if it is finished already, ring the bell so that it is collected.
 
         first  True: before the batches that workers already have
+        begun  True: workers have its job
         """
         if isinstance(filling, Filling):
-            self._workers.submit(filling.job, first=first)
+            if not begun:
+                self._workers.submit(filling.job, first=first)
             self._watch.wake()
             self._wake_helper()
         else:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from standpipe import _native
+from standpipe.engine.fetching import Fetches
 from standpipe.engine.workers import Use, Workers, WorkersMemory
 from standpipe.plan.plan import Plan
 from standpipe.stats.memory import (
     CACHE,
     ENGINE,
+    FETCH,
     FRAMES,
     GROWTH,
     INDEX,
@@ -48,11 +51,19 @@ class Meter:
     claim  gets the number of bytes that the run may still take, for other loaders of the machine
     due_s  time of the next measurement, in seconds of ``time.monotonic()``
     start  heaps and stacks of this process before the run began, in bytes
+    fetches  gets the bytes of records behind URLs; None for files
     """
 
     def __init__(
-        self, plan: Plan, ring: _native.SlotRing, workers: Workers, claim: Claim, start: int
+        self,
+        plan: Plan,
+        ring: _native.SlotRing,
+        workers: Workers,
+        claim: Claim,
+        start: int,
+        fetches: Fetches | None,
     ) -> None:
+        self._fetches = fetches
         self._plan, self._ring, self._workers, self._claim, self._start = plan, ring, workers, claim, start
         self._planned = planned_memory(plan)
         self._lock = threading.Lock()  # guards the peaks
@@ -89,7 +100,8 @@ class Meter:
             SLOTS: Use(self._ring.used * stride, self._ring.peak * stride),
             WAITING: memory.waiting,
             worker_owner(self._plan): Use(processes + threads),
-            READ_AHEAD: memory.read_ahead,
+            READ_AHEAD: memory.read_ahead if self._fetches is None else Use(self._fetches.lent_bytes),
+            FETCH: Use(self._fetch_bytes()),
             CACHE: memory.cache,
             FRAMES: memory.frames,
             SIDE: memory.side,
@@ -104,6 +116,13 @@ class Meter:
             peak = self._peak("", max(together, *(owner.peak for owner in owners)))
         parts = tuple(MemoryOwner(name, 0, use.now, use.peak) for name, use in memory.processes.items())
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
+
+    def _fetch_bytes(self) -> int:
+        if self._fetches is None:
+            return 0
+        with contextlib.suppress(OSError, ValueError):  # it has just ended
+            return machine.anonymous_bytes(self._fetches.process)
+        return 0
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
         """Return this process's growth that isn't counted elsewhere, in bytes: of threads, the engine, other causes."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from standpipe import _native
 from standpipe.batch.collate import Shape
+from standpipe.engine.fetching import Fetched, Fetches
 from standpipe.engine.moves import Traced
 from standpipe.engine.replace import BatchRecords
 from standpipe.engine.timing import RunTimes
@@ -70,6 +71,24 @@ class Filling:
     def is_over(self) -> bool:
         """Return True if no worker writes to the slot any more."""
         return all(job.done for job in self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """A batch that waits until bytes of its records are fetched. No worker writes to its slot.
+
+    slot     number of its slot
+    at       cursor where the batch begins
+    fetched  the records that it waits for
+    goes_on  returns the batch once they are here
+    """
+
+    slot: int
+    at: Cursor
+    fetched: Fetched
+    goes_on: Callable[[], Filling | Filled]
+
+    is_over: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +148,7 @@ class BatchQueue:
         self.lock = threading.RLock()
         self.news = threading.Lock()
         self.news.acquire()
-        self.filling: deque[Filling | Filled] = deque()
+        self.filling: deque[Filling | Filled | Fetching] = deque()
         self.ready: deque[Filled] = deque()
         self.next = plan.steps.settled(at)
         self.sought: Cursor | None = None
@@ -187,6 +206,7 @@ class RunParts:
     ledger   counts the bad samples of delivered batches, and limits them
     watch    the watchdog, which times the work of the run's own threads too
     times    counters of the work of the run's own threads
+    fetches  gets the bytes of records behind URLs; None for files
     """
 
     queue: BatchQueue
@@ -194,3 +214,4 @@ class RunParts:
     ledger: Ledger
     watch: Watch
     times: RunTimes
+    fetches: Fetches | None = None

@@ -49,6 +49,7 @@ class BatchRecords:
     _attempts: Int64Array = field(init=False)  # (rows,): of ``records``
     _left_out: frozenset[int] = frozenset()
     _lost: tuple[Failure, ...] = ()
+    _unread: tuple[Failure, ...] = ()  # rows of the present records whose bytes couldn't be fetched
 
     def __post_init__(self) -> None:
         self.records = self.assignment.records
@@ -60,6 +61,25 @@ class BatchRecords:
         """Return the first assignment with the places of its rows, without pictures that are too large for them."""
         first = self.assignment
         return self._place(Canvases.of(self.plan, first.at, first.traced))
+
+    def lose(self, unread: Sequence[Failure]) -> None:
+        """Leave out rows whose bytes couldn't be fetched, before ``placed`` is called."""
+        self._unread = tuple(unread)
+
+    def without(self, new: Substitutes, unread: Sequence[Failure]) -> Substitutes:
+        """Return replacement records without those whose bytes couldn't be fetched.
+
+        unread  their failures, with their rows' numbers in ``new.records``
+        """
+        if not unread:
+            return new
+        lost = [replace(each, row=int(new.rows[each.row])) for each in unread]
+        self._lost = (*self._lost, *lost)
+        self.assignment = replace(
+            self.assignment, without=self.assignment.without | {each.row for each in lost}
+        )
+        kept = np.setdiff1d(np.arange(len(new.rows)), [each.row for each in unread])
+        return Substitutes(self.assignment, new.rows[kept], new.records.take(kept), new.attempts[kept])
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
         """Return an assignment that makes the batch again in another slot, without the failed row.
@@ -115,7 +135,7 @@ class BatchRecords:
             self.ledger.check(self.bad, self.error)
         self._attempts[[*failed]] += 1
         self.records = located(self.plan, indices)
-        self._left_out, old = frozenset(), self.assignment.canvases
+        self._left_out, self._unread, old = frozenset(), (), self.assignment.canvases
         self.assignment.views["index"][...] = indices
         self.trace(self.records)
         canvases = Canvases.of(self.plan, self.assignment.at, self.assignment.traced)
@@ -126,8 +146,10 @@ class BatchRecords:
         return Substitutes(new, rows, self.records.take(rows), self._attempts[rows])
 
     def _place(self, canvases: Canvases) -> Assignment:
-        self._lost = tuple(Failure(row, "batch", reason) for row, reason in canvases.too_large.items())
-        self.assignment = replace(self.assignment, canvases=canvases, without=frozenset(canvases.too_large))
+        too_large = (Failure(row, "batch", reason) for row, reason in canvases.too_large.items())
+        self._lost = (*self._unread, *too_large)
+        without = frozenset(failure.row for failure in self._lost)
+        self.assignment = replace(self.assignment, canvases=canvases, without=without)
         return self.assignment
 
     def _substitute(self, failure: Failure) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class EncodedFile:
     file_bytes  size of the whole file when it was indexed
     mtime_ns    its modification time then
     crc32c      CRC-32C of the sample's bytes then
+    named       its path and offset for messages, if ``path`` has fetched bytes; None: these
 
     -1 means what it means in ``contracts.Files``.
     """
@@ -81,6 +82,13 @@ class EncodedFile:
     file_bytes: int = -1
     mtime_ns: int = -1
     crc32c: int = -1
+    named: tuple[bytes, int] | None = field(default=None, kw_only=True)
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """The path and the offset for messages, printable."""
+        path, offset = self.named or (self.path, self.offset)
+        return path_text(path), offset
 
 
 def as_range(positions: Int64Array) -> Sequence[int]:
@@ -133,7 +141,16 @@ class Inputs:
         self.instead: dict[int, dict[str, Any]] = {}
         if self.empty:
             return
-        self._files = {name: (files.paths, _places(files)) for name, files in records.files.items()}
+        self._files = {
+            name: ((files.fetched or files).paths, _places(files.fetched or files))
+            for name, files in records.files.items()
+        }
+        # Paths and offsets for messages.
+        self._named = {
+            name: (files.paths, files.offset.tolist())
+            for name, files in records.files.items()
+            if files.fetched is not None
+        }
         self._rows = [
             (name, part.array, part.rows.tolist())
             for name, rows in records.rows.items()
@@ -161,6 +178,9 @@ class Inputs:
         part._files = {
             name: (paths.take(chosen), places[rows]) for name, (paths, places) in self._files.items()
         }
+        part._named = {
+            name: (paths.take(chosen), offsets[rows]) for name, (paths, offsets) in self._named.items()
+        }
         part._rows = [(name, *_own_rows(array, numbers[rows])) for name, array, numbers in self._rows]
         part.instead = {row - first: self.instead[row] for row in self.instead if first <= row < stop}
         return part
@@ -173,7 +193,9 @@ class Inputs:
             return dict(self.instead[row])
         inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
         for name, (paths, places) in self._files.items():
-            inputs[name] = EncodedFile(paths[row], *places[row])
+            named = self._named.get(name)
+            at = None if named is None else (named[0][row], named[1][row])
+            inputs[name] = EncodedFile(paths[row], *places[row], named=at)
         for name, array, rows in self._rows:
             if rows[row] >= 0:  # -1: the row is in another array
                 inputs[name] = array[rows[row]]
@@ -187,7 +209,7 @@ class Inputs:
         inputs = self.row(row)
         files = [inputs.get("image"), *inputs.values()]
         if (file := next((each for each in files if isinstance(each, EncodedFile)), None)) is not None:
-            return path_text(file.path)
+            return file.name[0]
         (key,) = inputs.get(KEY, (index,))
         return None if isinstance(key, int) and key == index else key_name(key)
 

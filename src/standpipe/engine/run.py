@@ -10,11 +10,15 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from standpipe import _native
+from standpipe.contracts.source import OpenSource
 from standpipe.engine.consumer import Consumer
 from standpipe.engine.deliver import Delivery
+from standpipe.engine.fetching import FetchedSource, Fetches
 from standpipe.engine.filling_thread import FillingThread
 from standpipe.engine.queue import BatchQueue, Filled, Filling, RunParts
 from standpipe.engine.room import SlotBudget
@@ -76,6 +80,7 @@ class Run:
         self._lock = threading.RLock()  # guards start and end
         self._starts = self._closed = self._ended = False
         self._probe: Probe | None = None
+        self._fetches: Fetches | None = None
 
     @property
     def plan(self) -> Plan:
@@ -107,11 +112,13 @@ class Run:
     def _start(self, at: Cursor) -> None:
         with refusals(self._planned):
             before = anonymous_bytes()
-        if self._planned.probes:
+        if self._planned.probes and not self._planned.fetches:
             from standpipe.engine.probe import Probe  # here, as it doubles the time of a run's imports
 
             self._probe = Probe(self._planned, at)
-        if self._planned.options.fleet is None:
+        if self._planned.options.fleet is None and self._planned.fetches:
+            plan = self._start_with_fetches(at)
+        elif self._planned.options.fleet is None:
             plan, self._workers, self._ring = started(self._planned, at, self._bell, self._watch)
         else:
             from standpipe.engine.remote.start import in_fleet  # few loaders need it
@@ -121,7 +128,7 @@ class Run:
             warn_user(warning(plan.samples.suspects))
         self._queue = BatchQueue(plan, self._ring, self._bell, at)
         self._delivery = Delivery(plan, self._ring)
-        parts = RunParts(self._queue, self._workers, self._ledger, self._watch, RunTimes())
+        parts = RunParts(self._queue, self._workers, self._ledger, self._watch, RunTimes(), self._fetches)
         self.monitor = RunMonitor(parts, self._delivery, self._claim, before)
         room = SlotBudget(plan, self._ring, self._workers)
         self.consumer = Consumer(parts, self._delivery, room, self._probe)
@@ -134,6 +141,21 @@ class Run:
                 self._filling.thread.start()
                 self._starts = False
 
+    def _start_with_fetches(self, at: Cursor) -> Plan:
+        """Start the fetch process, workers and slots; return the plan with all sizes."""
+        from standpipe.engine.processes.forking import fresh  # few loaders need it
+
+        planned = self._planned
+        with refusals(planned):
+            begin = partial(fresh, "standpipe.fetch.process")
+            self._fetches = Fetches(planned, self._bell, self._watch, begin)
+            self._fetches.start()
+        source = cast("OpenSource", FetchedSource(planned.source, self._fetches))
+        begun = started(replace(planned, source=source), at, self._bell, self._watch)
+        plan, self._workers, self._ring = begun
+        self._fetches.forget()
+        return replace(plan, source=planned.source)
+
     @property
     def in_flight(self) -> bool:
         """Return True if a slot is being filled."""
@@ -145,7 +167,10 @@ class Run:
         It waits too long if every thread that could make it has ended.
         """
         works = self._workers.at_work()
-        waits = next((each for each in tuple(self._queue.filling) if not each.is_over), None)
+        waits = next(
+            (each for each in tuple(self._queue.filling) if isinstance(each, Filling) and not each.is_over),
+            None,
+        )
         if works or self._workers.helps or waits is None:
             self._waits = None
             return works
@@ -200,6 +225,8 @@ class Run:
     def _end_all(self, patience_s: float) -> None:
         if hasattr(self, "_queue"):
             self._queue.close()
+        if self._fetches is not None:
+            self._fetches.stop()
         self._watch.close(patience_s)
         ends = time.monotonic() + patience_s
         self._bell.ring()
@@ -216,6 +243,8 @@ class Run:
         if filling is not None:
             # Without workers the thread ends soon. If the interpreter ends while it runs, the process may abort.
             all_ended &= has_ended(filling, max(ends - time.monotonic(), min(patience_s, HASTE_S)))
+        if self._fetches is not None and all_ended:  # else a thread may still read what was fetched
+            all_ended = self._fetches.close(patience_s)
         if hasattr(self, "monitor"):
             self.monitor.close()
         if hasattr(self, "_delivery"):

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from standpipe.engine.deliver import Delivery
+from standpipe.engine.fetching import fetch_stats
 from standpipe.engine.meter import Meter
 from standpipe.engine.queue import RunParts
 from standpipe.engine.tuner.adjusting import Adjuster
@@ -29,7 +30,7 @@ class RunMonitor:
 
     def __init__(self, run: RunParts, delivery: Delivery, claim: Claim, before: int) -> None:
         self._run, self._delivery, self._claim = run, delivery, claim
-        self._meter = Meter(run.queue.plan, run.queue.ring, run.workers, claim, before)
+        self._meter = Meter(run.queue.plan, run.queue.ring, run.workers, claim, before, run.fetches)
         self._adjuster = Adjuster(run.queue.plan, run.workers, claim)
         self.due_s = 0.0
 
@@ -58,6 +59,8 @@ class RunMonitor:
         )
         counted = run.times.stats(run.workers.stats(), slots, self._delivery.copying_s)
         watch = run.watch
+        if run.fetches is not None:
+            counted = replace(counted, fetch=fetch_stats(run.fetches.counts))
         return replace(counted, slow=counted.slow + watch.slow, stalled=counted.stalled + watch.stalled)
 
     @property

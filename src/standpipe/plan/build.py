@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from standpipe.batch.collate import stored_layout
 from standpipe.contracts import (
     Device,
@@ -64,6 +66,7 @@ from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
 from standpipe.transform import ComposedKernel, checked, has_compositions, segments_of
 
+MEASURED_LENGTHS = 256  # records whose lengths are looked up
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 
 
@@ -322,7 +325,22 @@ def _needs(
             and (bool(batch.made_apart) or has_more_than_slots(pipeline, batch.contents))
         ),
         frame=frame,
+        fetched=rows * _fetched_bytes(source) if is_remote(source) else 0,
     )
+
+
+def is_remote(source: OpenSource) -> bool:
+    """Return True if the records of a source are behind URLs."""
+    return getattr(source, "store", None) is not None
+
+
+def _fetched_bytes(source: OpenSource) -> int:
+    """Return the mean length of a record's encoded fields together, of some records of the whole source."""
+    indices = np.linspace(0, source.num_records - 1, min(source.num_records, MEASURED_LENGTHS)).astype(
+        np.int64
+    )
+    files = source.locate(indices).files.values()
+    return 1 + int(sum(np.maximum(each.length, 0).mean() for each in files))
 
 
 def _check_windows(segments: Sequence[Segment]) -> None:
@@ -372,6 +390,7 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
         engine=ENGINE_BYTES,
         side=sizes.side,
         whole=min(sizes.most_workers * frame, sizes.side),
+        fetch=needs.fetch,
     )
 
 

@@ -15,6 +15,7 @@ from standpipe.errors import CacheError
 from standpipe.plan.cache import room_bytes
 from standpipe.plan.fields import ALL, has_encoded, has_files
 from standpipe.plan.instances import instance_lines
+from standpipe.plan.memory import MOST_REQUESTS
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.plan.order import within_budget
 from standpipe.plan.remote_images import fleet_lines
@@ -121,6 +122,9 @@ def _read(plan: Plan) -> list[str]:
     if not has_files(plan.source):
         return ["rows in memory"]
     ahead = show_bytes(plan.memory.forecast.read_ahead)
+    if plan.fetches:
+        by = f"a process fetches byte ranges, at most {MOST_REQUESTS} at once and {ahead} ahead"
+        return [by, _reads(plan.options.reads)]
     by = (
         f"decoding threads read cached files, reading threads read slow ones, at most {ahead} ahead"
         if plan.samples.program is None
@@ -345,6 +349,7 @@ def _memory(plan: Plan) -> list[str]:
         *([("outside slots", forecast.waiting, "samples outside the slots")] if forecast.waiting else []),
         ("workers", forecast.workers, _memory_per_worker(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
+        *([("fetching", forecast.fetch, "a process that gets bytes of URLs")] if forecast.fetch else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
         *(
             [("images", forecast.frames, "of earlier rows too, of which rows are made")]

@@ -26,6 +26,13 @@ MORE_SLOTS_BYTES = 64 * MIB  # most that slots for reading ahead, or for workers
 SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 36 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
+FETCH_BYTES, FETCH_THREAD_BYTES = (
+    30 * MIB,
+    MIB * 35 // 100,
+)  # of the fetch process, and each of its threads, measured
+MOST_REQUESTS = 64  # of the fetch process at once, a thread for each
+FETCHED_BYTES = 64 * MIB  # usual room for fetched bytes of small records
+FETCHED_BATCHES = 2.5  # of large ones
 GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
 
 
@@ -46,7 +53,9 @@ class MemoryForecast:
     workers : int
         Stacks and buffers of threads; whole worker processes, without room to grow.
     read_ahead : int
-        Encoded samples that wait to be decoded.
+        Encoded samples that wait to be decoded; where they are behind URLs, all that are fetched ahead.
+    fetch : int
+        The process that fetches samples that are behind URLs.
     cache : int
         The cache's bookkeeping, and rows on their way to the disk. Stored rows don't count.
     frames : int
@@ -78,6 +87,7 @@ class MemoryForecast:
     engine: int
     side: int
     whole: int
+    fetch: int = 0
 
     @property
     def expected(self) -> int:
@@ -98,6 +108,7 @@ class MemoryForecast:
             + self.waiting
             + self.workers
             + self.read_ahead
+            + self.fetch
             + self.cache
             + self.frames
             + self.engine
@@ -175,6 +186,7 @@ class Needs:
     whole    True if one worker makes a whole batch
     side     True if the side arena may be needed: for whole frames, or for results of processes outside slots
     frame    largest whole frame of the first samples, with its file
+    fetched  bytes of a batch's records, where they are behind URLs; 0 for files
     """
 
     slot: int
@@ -190,6 +202,20 @@ class Needs:
     makers: int
     side: bool
     frame: int
+    fetched: int = 0
+
+    @property
+    def fetch(self) -> int:
+        """The bytes of the fetch process."""
+        return FETCH_BYTES + MOST_REQUESTS * FETCH_THREAD_BYTES if self.fetched else 0
+
+    @property
+    def read_ahead(self) -> tuple[int, int]:
+        """The least and the usual bytes for encoded samples."""
+        if self.fetched:
+            usual = max(FETCHED_BYTES, int(FETCHED_BATCHES * self.fetched))
+            return min(max(2 * self.fetched, READ_AHEAD_BYTES[0]), usual), usual
+        return READ_AHEAD_BYTES if self.cost.reads else (0, 0)
 
     @property
     def least_side(self) -> int:
@@ -249,7 +275,7 @@ def fit(
     def needed(threads: int, slots: int) -> int:
         least = (
             needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES + needs.cache
-        )
+        ) + needs.fetch
         return least + needs.batches(slots) + needs.frames(slots) + fixed.read_ahead
 
     threads = cpus if workers == "auto" else workers
@@ -265,9 +291,8 @@ def fit(
         raise fixed.refusal(needs, threads, slots, smallest, budget)
     spare = budget - smallest
     read_ahead, side, worker = fixed.read_ahead, fixed.side, fixed.worker
-    if needs.cost.reads:
-        read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
-        spare -= read_ahead - fixed.read_ahead
+    read_ahead = max(read_ahead, min(needs.read_ahead[1], read_ahead + spare // 4))
+    spare -= read_ahead - fixed.read_ahead
     most = threads
     if workers == "auto" and needs.cost.waits and options.tunes_workers:
         most, slots, more = _tried(needs, fixed.slots, threads, slots, spare // 4)
@@ -327,7 +352,7 @@ class _Fixed:
             worker = memory_per_worker
         if workers != "auto":
             given["num_workers"] = (workers - 1) * worker
-        return cls(slots, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
+        return cls(slots, side, worker, needs.read_ahead[0], given)
 
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """Return the error: what is needed, and which settings lower it."""

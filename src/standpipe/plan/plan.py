@@ -277,6 +277,11 @@ class Plan:
         return self.samples.program is not None and self.pool.executor is Executor.PROCESS
 
     @property
+    def fetches(self) -> bool:
+        """True if records are behind URLs, so that a fetch process gets their bytes."""
+        return self.memory.forecast.fetch > 0
+
+    @property
     def hands_over(self) -> bool:
         """True if worker processes send values outside the slots."""
         return self.in_processes and bool(self.batch.made_apart or self.functions)

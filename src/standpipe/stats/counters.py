@@ -236,6 +236,47 @@ class SlotStats:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchStats:
+    """Counters of the process that fetches bytes of URLs, some tenths of a second old.
+
+    Attributes
+    ----------
+    requests : int
+        Byte ranges that it got.
+    bytes : int
+        Bytes of these.
+    retries : int
+        Tries that failed and were made again.
+    deaths : int
+        Times that it ended and was started again.
+    latency : Latency
+        How long the ranges took, without failed tries.
+    causes : mapping of str to int
+        What the failed tries were: the status of the answer, such as ``"503"``, or ``"timeout"``, ``"reset"``,
+        ``"connect"``, ``"short"`` for a body that ended too soon, ``"range"`` and ``"200"`` for another range than
+        was asked for, ``"checksum"``.
+
+    Examples
+    --------
+    >>> with sp.Pipeline(sp.Arrays(x=np.arange(20))).batch(5).loader() as loader:
+    ...     batches = list(loader)
+    ...     print(loader.stats().fetch.requests)
+    0
+    """
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    deaths: int = 0
+    latency: Latency = UNTIMED
+    causes: Mapping[str, int] = field(default_factory=dict)
+
+    def __sub__(self, before: FetchStats) -> FetchStats:
+        causes = {name: count - before.causes.get(name, 0) for name, count in self.causes.items()}
+        return replace(_less(self, before), causes=causes)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """Counters of a loader since it started. ``loader.stats()`` returns them.
 
@@ -295,6 +336,8 @@ class Stats:
     order, read, transform, batch, device : PlaceStats
         Counters of each place. ``read`` includes cache look-ups. ``transform`` includes decoding, native
         transforms and Python code.
+    fetch : FetchStats
+        Counters of the process that fetches bytes of URLs.
     step : StepStats
         Counters of the training loop.
     slots : SlotStats
@@ -348,6 +391,7 @@ class Stats:
     transform: PlaceStats = PlaceStats()
     batch: PlaceStats = PlaceStats()
     device: PlaceStats = PlaceStats()
+    fetch: FetchStats = FetchStats()
     step: StepStats = StepStats()
     slots: SlotStats = SlotStats()
     workers: tuple[WorkerStats, ...] = ()

@@ -14,6 +14,7 @@ COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
 
 START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
 PROCESSES = "worker processes"
+FETCH = "fetch process"
 READ_AHEAD, CACHE, SIDE = "read-ahead", "cache, without its rows", "side arena"
 FRAMES = "images of rows of several"
 ENGINE, GROWTH = "engine", "growth of this process"
@@ -135,12 +136,14 @@ def planned_memory(plan: Plan) -> MemoryLedger:
     )
     slots = plan.memory.most_slots * plan.batch.layout.stride_bytes
     waiting = plan.memory.batches_bytes if plan.in_processes else forecast.waiting
+    fetch = forecast.fetch
     owners = (
         MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
         MemoryOwner(SLOTS, forecast.slots, most=slots),
         MemoryOwner(WAITING, forecast.waiting, most=waiting),
         MemoryOwner(worker_owner(plan), forecast.workers, most=workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, most=forecast.read_ahead),
+        *([MemoryOwner(FETCH, fetch, most=fetch)] if fetch else []),
         *([MemoryOwner(CACHE, forecast.cache, most=forecast.cache)] if forecast.cache else []),
         *([MemoryOwner(FRAMES, forecast.frames, most=forecast.frames)] if forecast.frames else []),
         MemoryOwner(SIDE, forecast.whole, most=forecast.side),

@@ -1,10 +1,11 @@
-"""Threads that other libraries have in this process, which then mustn't be forked, and the imports that start them."""
+"""Threads that other libraries have in this process, which then mustn't be forked, and interrupts of our processes."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def count_text(names: Sequence[str]) -> str:
     known = list(dict.fromkeys(filter(None, names)))
     more = ", …" if len(known) > MOST_NAMES else ""
     return f"{threads} ({', '.join(known[:MOST_NAMES])}{more})" if known else threads
+
+
+def ignore_interrupts() -> None:
+    """Ignore and unblock SIGINT in this process. The trainer handles Ctrl-C, and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _name(task: int) -> str:

@@ -261,6 +261,7 @@ class NativeWorkers(Workers):
                     job.areas(number, assignment.canvases.areas[head.field])
         for number, name in enumerate(self._reads):
             if (files := records.files.get(name)) is not None:
+                files = files.fetched or files
                 paths, known = files.paths, (files.file_bytes, files.mtime_ns, files.crc32c)
                 job.files(number, paths.blob, paths.ends, files.offset, files.length, *known)
         if records.sizes is not None:

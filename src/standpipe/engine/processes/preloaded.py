@@ -21,9 +21,9 @@ from pathlib import Path
 from standpipe import _native
 from standpipe.carried import Report
 from standpipe.engine.processes.messages import Ended, channel_of, receive, send
-from standpipe.engine.processes.server import forked, ignore_interrupts, serve, status_of
+from standpipe.engine.processes.server import forked, serve, status_of
 from standpipe.engine.watchdog.where import show_stacks_on_signal
-from standpipe.system.threads import import_all, other_threads
+from standpipe.system.threads import ignore_interrupts, import_all, other_threads
 from standpipe.system.workers import be_helper
 
 GIVEN = 7  # number of descriptors that a worker server gets

@@ -12,7 +12,6 @@ import gc
 import marshal
 import mmap
 import os
-import signal
 import socket
 import sys
 import time
@@ -68,7 +67,7 @@ from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.stats.counters import Counts, counts_since
 from standpipe.system.faults import faultpoint
-from standpipe.system.threads import other_threads
+from standpipe.system.threads import ignore_interrupts, other_threads
 from standpipe.system.workers import be_helper, be_worker
 
 Load = Callable[[], tuple[WorkerSetup, Report]]  # returns a setup, and what loading it has set
@@ -132,12 +131,6 @@ def _received(channel: socket.socket, setup_file: int, lists_file: int) -> tuple
 
 def _done(loaded: tuple[WorkerSetup, Report]) -> tuple[Load, Report]:
     return (lambda: loaded), loaded[1]
-
-
-def ignore_interrupts() -> None:
-    """Ignore and unblock SIGINT in this process. The trainer handles Ctrl-C, and ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def forked(run: Callable[[], object]) -> int:

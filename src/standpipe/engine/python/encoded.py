@@ -13,7 +13,6 @@ import numpy as np
 
 from standpipe.engine.rows import EncodedFile, RowFailed, RowKey, Sample
 from standpipe.spec import UInt8Array
-from standpipe.system.paths import path_text
 from standpipe.transform.python.values import as_array, is_picture, is_tensor
 
 MOST_OFFSET = 2**63 - 1  # of a file
@@ -78,7 +77,7 @@ def name_and_offset(encoded: EncodedFile | EncodedBytes) -> tuple[str | None, in
     """Return an encoded image's path or name for messages, and the offset of its bytes in that file."""
     if isinstance(encoded, EncodedBytes):
         return encoded.name, 0
-    return path_text(encoded.path), encoded.offset
+    return encoded.name
 
 
 def _of_dict(value: Mapping[str, Any], field: str) -> EncodedFile | EncodedBytes:

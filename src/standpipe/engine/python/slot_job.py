@@ -82,9 +82,11 @@ class SlotJob:
             self.content.indices[row] = int(new.records.index[number])
             self.content.attempts[row] = int(new.attempts[number])
             self.content.inputs.instead[row] = inputs.row(number)
-        self.todo.extend([(0, self.rows)] if whole else [(row, row + 1) for row in rows])
+        complete = not new.assignment.without
+        if complete or not whole:
+            self.todo.extend([(0, self.rows)] if whole else [(row, row + 1) for row in rows])
         self.bad = []
-        self.functions_left = self._has_functions
+        self.functions_left = self._has_functions and complete
         self.unfinished = self.rows_todo + self.functions_left
 
     def begin(self, most: int) -> tuple[int, int]:
