@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 from hypothesis import settings
 
+from object_store import ObjectStore, object_store
 from standpipe.system import machine
 
 # A shell without job control, such as a script that runs the tests in the background, has its children ignore
@@ -98,6 +99,13 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(tempfile, "tempdir", None)
         patch.setenv("RAY_TMPDIR", "/tmp")  # paths of its sockets are long
         yield
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 server, which starts when the first test asks for it."""
+    with object_store(tmp_path_factory.mktemp("seaweed")) as store:
+        yield store
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -104,7 +104,11 @@ print(sp.Pipeline(source).map(sp.CenterCrop(32)).batch(2).plan().source.num_reco
         (["s3://aa/1.tar", "/data/1.tar"], None, r"shards are in files of this machine and in s3://aa"),
         ("s3://user:s3cr3t@bucket/a.tar", None, r"has a user or a password"),
         ("s3://bucket/a/../b.tar", None, r"named \. or \.\."),
-        ("s3://bucket/other.tar", None, r"the index .* doesn't fit: it is the index of other shards"),
+        (
+            "s3://bucket/other.tar",
+            None,
+            r"and .*index doesn't fit: it is the index of other shards; index a copy",
+        ),
         (URLS, "https://example.com", r"store must be an sp.Store, got str"),
         (URLS, sp.Store(endpoint="s3://bucket"), r"must be a server such as"),
         (URLS, sp.Store(endpoint="https://a:s3cr3t@host"), r"endpoint of sp.Store: .* has a user"),
@@ -120,9 +124,7 @@ def test_others_are_refused(local: sp.TarShards, shards: str, store: sp.Store | 
 
 
 def test_an_index_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(
-        sp.PlanError, match=r"needs an index on this machine, but there is no index .*; index a copy"
-    ):
+    with pytest.raises(sp.PlanError, match=r"needs an index on this machine; index a copy"):
         sp.TarShards(URLS).open()
     with pytest.raises(
         sp.PlanError, match=r"can't be indexed where it is; index a copy with standpipe index"

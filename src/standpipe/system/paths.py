@@ -26,6 +26,12 @@ def path_text(path: AnyPath) -> str:
     )
 
 
+def is_address(path: AnyPath) -> bool:
+    """Return True for an address such as ``s3://bucket/train``, unless there is a file of that name."""
+    raw = os.fsencode(path)
+    return ADDRESS.match(raw) is not None and not os.path.lexists(raw)
+
+
 def absolute(path: object, *, field: str) -> bytes:
     """Make a path absolute: expand ``~`` and prepend the working directory. Links and ``..`` are kept.
 
@@ -39,7 +45,7 @@ def absolute(path: object, *, field: str) -> bytes:
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
         raise PlanError(f"'{path_text(raw)}' isn't a path: it {'contains a NUL byte' if raw else 'is empty'}")
-    if ADDRESS.match(raw) and not os.path.lexists(raw):
+    if is_address(raw):
         raise PlanError(
             f"{field}: {path_text(raw)} is an address, and only TarShards reads those, as a str such as "
             "'s3://bucket/train-{000..146}.tar'. Mount it (mountpoint-s3, gcsfuse, …) or copy it, and give the path; "

@@ -100,14 +100,6 @@ class Url:
         return cls(scheme, host, path)
 
 
-def is_url(path: object) -> bool:
-    """Return True for a URL of a scheme that is read, unless there is a file of that name."""
-    if not isinstance(path, str | bytes):
-        return False
-    raw = os.fsencode(path)
-    return IS_URL.match(raw) is not None and not os.path.lexists(raw)
-
-
 def checked_store(store: object, urls: Collection[bytes], *, call: str) -> Store | None:
     """Return the store of URLs, or None for paths. Raises ``PlanError`` for settings that a store can't have.
 
@@ -116,7 +108,7 @@ def checked_store(store: object, urls: Collection[bytes], *, call: str) -> Store
     """
     if store is not None and not isinstance(store, Store):
         raise PlanError(f"{call}: store must be an sp.Store, got {type(store).__name__}")
-    if not any(map(is_url, urls)):
+    if not any(map(IS_URL.match, urls)):
         if store is not None:
             raise PlanError(
                 f"{call}: store= is for URLs such as s3://bucket/train-000.tar; leave it out for files"

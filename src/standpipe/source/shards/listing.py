@@ -121,11 +121,5 @@ def shard_index(subject: Subject) -> IndexFile:
     try:
         return fitting(path, subject)
     except Unfit as why:
-        reason = (
-            f"the index {path_text(path)} doesn't fit: {why}"
-            if str(why)
-            else f"there is no index {path_text(path)}"
-        )
-        raise PlanError(
-            f"{subject.name} needs an index on this machine, but {reason}; {INDEX_COPY}"
-        ) from None
+        unfit = f", and {path_text(path)} doesn't fit: {why}" if str(why) else ""
+        raise PlanError(f"{subject.name} needs an index on this machine{unfit}; {INDEX_COPY}") from None

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from standpipe.errors import PlanError
 from standpipe.source.index.store import SUFFIX
-from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text, reading
-from standpipe.system.urls import Url, is_url
+from standpipe.system.paths import AnyPath, absolute, is_address, open_for_reading, path_text, reading
+from standpipe.system.urls import Url
 
 MOST_SHARDS = 1 << 20
 INNERMOST = re.compile(rb"\{([^{}]*)\}")
@@ -43,7 +43,7 @@ def shard_paths(shards: AnyPath | Sequence[AnyPath], call: str = "TarShards") ->
                     f"{call}: the braces of {path_text(name)} aren't a range or a choice; write them as in "
                     "'train-{000..146}' or 'train-{a,b}'"
                 )
-            if is_url(name) and GLOB.search(name):
+            if is_address(name) and GLOB.search(name):
                 raise PlanError(
                     f"{call}: {path_text(name)} has a pattern, and stores aren't listed; name the shards by braces, as "
                     "in s3://bucket/train-{000..146}.tar, or as a list"
@@ -88,7 +88,7 @@ def shard_path(path: AnyPath, call: str = "TarShards") -> bytes:
 
     The index has it relative to the folder of all shards.
     """
-    if is_url(path):
+    if is_address(path):
         url = Url.parse(path, field=f"{call}' shards")
         if not url.path or url.path.endswith("/"):
             raise PlanError(
