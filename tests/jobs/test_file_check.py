@@ -28,7 +28,7 @@ from painted import painted
 from photos import deep_png, encoded, numbers, picture, write_list
 from programs import BEGIN
 from standpipe import _native
-from standpipe.jobs.file_check.store import Store
+from standpipe.jobs.file_check.store import ResultStore
 from standpipe.reports import FileCheckReport
 from tars import shard
 
@@ -440,7 +440,7 @@ WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS reco
 
 def test_ctrl_c_ends_the_search_for_copies() -> None:
     """Private parts, as no search in a test takes long enough: here it goes through numbers without an end."""
-    store = Store.open("endless", fresh=True)
+    store = ResultStore.open("endless", fresh=True)
     store._connection.execute(ENDLESS)
 
     def press(statement: str) -> None:

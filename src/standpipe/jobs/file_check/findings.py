@@ -17,7 +17,7 @@ from standpipe.system.paths import path_text
 from standpipe.transform import Fault, decoder_version
 
 if TYPE_CHECKING:
-    from standpipe.jobs.file_check.store import Store
+    from standpipe.jobs.file_check.store import ResultStore
 
 BAD = tuple(fault.value for fault in Fault)
 COPY, CONFLICT = "copy", "label-conflict"
@@ -135,7 +135,7 @@ class FileCheckReport:
     skipped: int
     fields: tuple[str, ...]
     _source: OpenSource = field(repr=False)
-    _store: Store = field(repr=False)
+    _store: ResultStore = field(repr=False)
 
     @property
     def bad(self) -> int:
@@ -296,7 +296,7 @@ def repeated_keys(source: OpenSource) -> Iterator[tuple[int, int]]:
     return source.repeated() if isinstance(source, RepeatsKeys) else iter(())
 
 
-def counts_by_kind(store: Store, source: OpenSource) -> dict[str, int]:
+def counts_by_kind(store: ResultStore, source: OpenSource) -> dict[str, int]:
     """Return the number of files per kind of finding, in the order of ``KINDS``, without kinds that don't occur."""
     found: dict[str, int] = dict(
         store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")

@@ -21,7 +21,7 @@ from standpipe.jobs.file_check.checking import (
 from standpipe.jobs.file_check.files import Progress
 from standpipe.jobs.file_check.findings import FileCheckReport, counts_by_kind, skipped_files
 from standpipe.jobs.file_check.labels import LabelCounts
-from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
+from standpipe.jobs.file_check.store import UNKNOWN, VERSION, ResultStore
 from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
 from standpipe.spec import Int64Array
@@ -45,7 +45,7 @@ def run(
     check_limits(spec.decoding.limits)
     threads = _threads(workers)
     opened, fields = _opened(source)
-    store = Store.open(_key(opened, spec), fresh=fresh)
+    store = ResultStore.open(_key(opened, spec), fresh=fresh)
     work = _Work(opened, fields, store, spec.digests, LabelCounts(opened.classes))
     checkers = FileCheckers(spec, threads)
     try:
@@ -127,7 +127,7 @@ class _Work:
 
     source: OpenSource
     fields: tuple[str, ...]
-    store: Store
+    store: ResultStore
     digests: bool
     labels: LabelCounts
     known: int = 0

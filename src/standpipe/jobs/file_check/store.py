@@ -56,7 +56,7 @@ WHERE conflict OR f.record > g.first ORDER BY f.record
 """
 
 
-class Store:
+class ResultStore:
     """A database with the check results of one source. Only one process at a time writes to it.
 
     path  path of the database; None for a temporary file
@@ -68,7 +68,7 @@ class Store:
         weakref.finalize(self, connection.close)
 
     @classmethod
-    def open(cls, key: str, *, fresh: bool) -> Store:
+    def open(cls, key: str, *, fresh: bool) -> ResultStore:
         """Open the database named ``key`` in the user's cache folder; with ``fresh``, delete its results.
 
         If the folder can't be written, it warns and opens a temporary database.
@@ -87,7 +87,7 @@ class Store:
         return store
 
     @classmethod
-    def _at(cls, path: bytes, fresh: bool) -> Store:
+    def _at(cls, path: bytes, fresh: bool) -> ResultStore:
         with contextlib.suppress(_Damaged):
             return cls(_connected(path, fresh=fresh), path)
         for each in (path + b"-journal", path):
