@@ -118,7 +118,7 @@ class FetchClient:
 
     @property
     def counts(self) -> FetchCounts:
-        """The counters, which are some tenths of a second old."""
+        """The counters when the last ticket was done."""
         return self._before + self._now
 
     @property

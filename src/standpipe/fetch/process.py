@@ -38,7 +38,6 @@ from standpipe.fetch.tries import RENEWS, Fault
 from standpipe.system.threads import ignore_interrupts
 
 STACK_BYTES = 256 << 10
-COUNTS_S = 0.25  # between two messages with counters
 BUCKETS = _native.latency_bucket(1 << 60) + 1
 
 
@@ -81,7 +80,6 @@ class Counted:
     bytes: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    sent_s: float = 0.0
 
 
 class Fetcher:
@@ -204,13 +202,9 @@ class Fetcher:
             if is_last:
                 del self._left[piece.ticket]
                 self._dropped.discard(piece.ticket)
-            now, counted = time.monotonic(), self._counted
-            if is_last and counted.sent_s + COUNTS_S < now:
-                counted.sent_s = now
+                counted = self._counted
                 numbers = counted.requests, counted.bytes, counted.retries, counted.latency
-                answers += packed(COUNTS, 0, json.dumps(numbers).encode())
-            if is_last:
-                answers += packed(DONE, piece.ticket)
+                answers += packed(COUNTS, 0, json.dumps(numbers).encode()) + packed(DONE, piece.ticket)
             if answers:  # in the lock: failures come before their ticket's end
                 self._channel.sendall(answers)
 

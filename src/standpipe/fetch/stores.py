@@ -54,7 +54,7 @@ class Addresses:
         if self._settings.get("anonymous"):
             base = endpoint or f"https://s3.{self._settings.get('region') or 'us-east-1'}.amazonaws.com"
             return urlsplit(f"{base.rstrip('/')}/{url.netloc}{quote(url.path)}")
-        import obstore  # type: ignore[import-not-found, unused-ignore]  # here: few stores need it, and it takes memory
+        import obstore  # here: few stores need it, and it takes memory
 
         store = self._stores.get(url.netloc)
         if store is None:
@@ -63,10 +63,10 @@ class Addresses:
         return urlsplit(signed)
 
     def _s3(self, bucket: str) -> Any:
-        from obstore.store import S3Store  # type: ignore[import-not-found, unused-ignore]
+        from obstore.store import S3Store
 
         given = self._settings
-        options = {
+        options: dict[str, Any] = {
             "endpoint": given.get("endpoint"),
             "region": given.get("region"),
             "credential_provider": given.get("credentials"),

@@ -237,7 +237,7 @@ class SlotStats:
 
 @dataclass(frozen=True, slots=True)
 class FetchStats:
-    """Counters of the process that fetches bytes of URLs, some tenths of a second old.
+    """Counters of the process that fetches bytes of URLs, when it had fetched the last step.
 
     Attributes
     ----------
