@@ -95,6 +95,8 @@ print(sp.Pipeline(source).map(sp.CenterCrop(32)).batch(2).plan().source.num_reco
     [
         ("s3://bucket/train-*.tar", None, r"stores aren't listed; name the shards by braces"),
         ("s3://bucket", None, r"s3://bucket/ is no shard"),
+        ("s3://bucket/train-{000..002}.idx", None, r"which are read as files; name the shards"),
+        ("s3://bucket/train.json", None, r"which are read as files; name the shards"),
         ("s3://bucket/folder/", None, r"s3://bucket/folder/ is no shard"),
         (
             ["s3://aa/1.tar", "s3://bb/1.tar"],
@@ -115,6 +117,7 @@ print(sp.Pipeline(source).map(sp.CenterCrop(32)).batch(2).plan().source.num_reco
         (URLS, sp.Store(credentials={"key": SECRET}), r"credentials of sp.Store must be a function"),  # type: ignore[arg-type]
         (URLS, sp.Store(anonymous=True, profile="me"), r"anonymous=True and credentials"),
         ("/data/a.tar", sp.Store(), r"store= is for URLs such as"),
+        ("/data/a.json", sp.Store(), r"store= is for URLs such as"),
     ],
 )
 def test_others_are_refused(local: sp.TarShards, shards: str, store: sp.Store | None, says: str) -> None:
