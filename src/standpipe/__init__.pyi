@@ -90,6 +90,7 @@ from standpipe.spec import (
 )
 from standpipe.stats.bad_samples import BadSample as BadSample
 from standpipe.stats.counters import (
+    FetchStats as FetchStats,
     PlaceStats as PlaceStats,
     SlotStats as SlotStats,
     SlowSample as SlowSample,

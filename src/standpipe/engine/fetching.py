@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from typing import Any
 
 import cloudpickle
@@ -38,6 +39,7 @@ from standpipe.units import show_bytes
 
 MOST_STEPS = 32  # that are asked for ahead
 MOST_GAP_BYTES, MOST_RANGE_BYTES = 32 << 10, 8 << 20  # between records of one request, and of all of them
+SCHEMES = ("s3", "https", "http")
 OVERDUE_S = 5.0  # that the process has to end what it shall drop
 WAIT_S = 0.5  # between two looks whether the run goes on
 
@@ -141,9 +143,6 @@ class Fetches:
 
     def __init__(self, plan: Plan, bell: _native.Bell, watch: Watch, start: Start) -> None:
         self._bell, self._watch = bell, watch
-        self._ring = PlacesRing(plan.memory.forecast.read_ahead)
-        share = 2 if plan.samples.composed is not None else 8  # of all places, for records that go first
-        self._most_ahead = self._ring.size - self._ring.size // share
         self._ahead: dict[Cursor, tuple[Drawn, Fetched] | Exception] = {}
         self._next: Cursor | None = None
         self._lent: dict[Cursor, list[Fetched]] = {}
@@ -154,6 +153,9 @@ class Fetches:
         reads, store = plan.options.reads, plan.source.store  # type: ignore[attr-defined]
         given = {} if store is None else asdict(store)
         credentials = given.pop("credentials", None)
+        self._anonymous = bool(given.get("anonymous"))
+        if given.get("profile"):
+            raise PlanError("profile= of sp.Store can't be used yet: set credentials=, or AWS's variables")
         settings = {
             "requests": MOST_REQUESTS,
             "retries": reads.retries,
@@ -162,6 +164,9 @@ class Fetches:
         }
         pickled = b"" if credentials is None else cloudpickle.dumps(credentials)
         text = json.dumps(settings).encode()
+        self._ring = PlacesRing(plan.memory.forecast.read_ahead)
+        share = 2 if plan.samples.composed is not None else 8  # of all places, for records that go first
+        self._most_ahead = self._ring.size - self._ring.size // share
         try:
             self._client = FetchClient(start, self._ring.descriptor, text + b"\0" + pickled, watch.end)
         except BaseException:
@@ -296,6 +301,13 @@ class Fetches:
         return Fetched(at, records, np.concatenate(rows), first=first)
 
     def _number_of(self, url: str) -> int:
+        scheme = url.partition(":")[0]
+        if scheme not in SCHEMES:
+            raise PlanError(
+                f"{path_text(url)}: objects of {scheme}:// can't be fetched yet; use s3:// or https://"
+            )
+        if scheme == "s3" and not self._anonymous and find_spec("obstore") is None:
+            raise PlanError("s3:// needs the package obstore: pip install 'standpipe[cloud]'")
         name = url.encode("utf-8", "surrogateescape")
         return self._client.number_of(name, self._etag_of(name))
 
