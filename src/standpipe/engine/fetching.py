@@ -307,7 +307,7 @@ class Fetches:
                 f"{path_text(url)}: objects of {scheme}:// can't be fetched yet; use s3:// or https://"
             )
         if scheme == "s3" and not self._anonymous and find_spec("obstore") is None:
-            raise PlanError("s3:// needs the package obstore: pip install 'standpipe[cloud]'")
+            raise PlanError("s3:// needs the package obstore: pip install obstore")
         name = url.encode("utf-8", "surrogateescape")
         return self._client.number_of(name, self._etag_of(name))
 
