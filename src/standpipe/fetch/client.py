@@ -25,8 +25,8 @@ from standpipe.fetch.messages import (
     SETTINGS,
     WANT,
     Message,
+    next_message,
     packed,
-    receive,
 )
 
 # Of processes that end without a finished ticket between: those that weren't killed, and seconds in which they end.
@@ -158,7 +158,7 @@ class FetchClient:
     def listen(self) -> None:
         """Receive answers, and start processes again that have ended, until ``close``. A thread of the run calls it."""
         while True:
-            message = receive(self._channel)
+            message = next_message(self._channel)
             if message is not None:
                 self._take(message)
                 continue

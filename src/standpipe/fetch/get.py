@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import SplitResult
 
-from standpipe.fetch.tries import Fault
+from standpipe.fetch.tries import FetchFault
 
 READ_TIMEOUT_S = 2.0  # without a byte
 MOST_DRAINED = 1 << 16  # bytes of an error's body that are read, so that the connection can be used again
@@ -27,7 +27,7 @@ class Connection:
     def read(
         self, url: SplitResult, etag: str, offset: int, out: memoryview, dropped: Callable[[], bool]
     ) -> None:
-        """Read ``len(out)`` bytes from ``offset`` on. Raises ``Fault``; then ``out`` may be written in part.
+        """Read ``len(out)`` bytes from ``offset`` on. Raises ``FetchFault``; then ``out`` may be written in part.
 
         url      with the signature, if the store wants one
         etag     that the object must have; "": any
@@ -35,20 +35,20 @@ class Connection:
         """
         try:
             self._body(self._answer(url, etag, offset, len(out)), out, dropped)
-        except Fault as fault:
+        except FetchFault as fault:
             if fault.kind not in ("503", "429"):
                 self.close()
             raise
         except TimeoutError:
             self.close()
-            raise Fault("timeout") from None
+            raise FetchFault("timeout") from None
         except ssl.SSLCertVerificationError:
             self.close()
-            raise Fault("certificate") from None
+            raise FetchFault("certificate") from None
         except (ConnectionRefusedError, http.client.HTTPException, OSError) as error:
             self.close()
             broken = isinstance(error, ConnectionResetError | BrokenPipeError | http.client.HTTPException)
-            raise Fault("reset" if broken else "connect") from None
+            raise FetchFault("reset" if broken else "connect") from None
 
     def close(self) -> None:
         """Close the connection, as its next bytes would belong to another answer."""
@@ -74,14 +74,14 @@ class Connection:
             if not answer.isclosed():
                 self.close()
             wait = answer.getheader("Retry-After") or ""
-            raise Fault(kind, float(wait) if wait.isdecimal() else 0.0)
+            raise FetchFault(kind, float(wait) if wait.isdecimal() else 0.0)
         found = RANGE.fullmatch(answer.getheader("Content-Range") or "")
         if found is None or (int(found[1]), int(found[2])) != (offset, offset + length - 1):
-            raise Fault("range")
+            raise FetchFault("range")
         if etag and answer.getheader("ETag", etag) != etag:
-            raise Fault("changed")
+            raise FetchFault("changed")
         if answer.length is not None and answer.length != length:
-            raise Fault("range")
+            raise FetchFault("range")
         return answer
 
     def _asked(self, url: SplitResult, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
@@ -100,10 +100,10 @@ class Connection:
         done = 0
         while done < len(out):
             if dropped():
-                raise Fault("dropped")
+                raise FetchFault("dropped")
             count = answer.readinto(out[done:])
             if not count:
-                raise Fault("short")
+                raise FetchFault("short")
             done += count
         if answer.read(1):
-            raise Fault("range")
+            raise FetchFault("range")

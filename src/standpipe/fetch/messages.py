@@ -36,7 +36,7 @@ def packed(kind: bytes, number: int = 0, data: bytes = b"", *, first: bool = Fal
     return HEAD.pack(kind, first, len(data), number) + data
 
 
-def receive(channel: socket.socket) -> Message | None:
+def next_message(channel: socket.socket) -> Message | None:
     """Wait for a message, and return it; None if the other side has ended."""
     head = _exactly(channel, HEAD.size)
     if head is None:

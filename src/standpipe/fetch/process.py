@@ -30,11 +30,11 @@ from standpipe.fetch.messages import (
     SETTINGS,
     WANT,
     Message,
+    next_message,
     packed,
-    receive,
 )
 from standpipe.fetch.stores import Addresses
-from standpipe.fetch.tries import RENEWS, Fault
+from standpipe.fetch.tries import RENEWS, FetchFault
 from standpipe.system.threads import ignore_interrupts
 
 STACK_BYTES = 256 << 10
@@ -42,7 +42,7 @@ BUCKETS = _native.latency_bucket(1 << 60) + 1
 
 
 @dataclass(slots=True)
-class Piece:
+class ByteRange:
     """Records that are read by one request: they follow one another in their object, and in the ring.
 
     rows  number, place and length of each, and CRC-32C or -1
@@ -56,16 +56,16 @@ class Piece:
     rows: list[tuple[int, int, int, int]]
 
 
-def pieces_of(ticket: int, data: bytes) -> list[Piece]:
+def pieces_of(ticket: int, data: bytes) -> list[ByteRange]:
     """Return the requests for the records of a WANT, which are sorted by object and offset.
 
     Records are read together if they are as far apart in the ring as in their object.
     """
-    pieces: list[Piece] = []
+    pieces: list[ByteRange] = []
     for row, (number, offset, length, place, crc) in enumerate(ROW.iter_unpack(data)):
         last = pieces[-1] if pieces else None
         if last is None or (last.number, last.place - last.offset) != (number, place - offset):
-            last = Piece(ticket, number, offset, place, 0, [])
+            last = ByteRange(ticket, number, offset, place, 0, [])
             pieces.append(last)
         last.length = offset + length - last.offset
         last.rows.append((row, place, length, crc))
@@ -89,7 +89,7 @@ class Fetcher:
         self._channel = channel
         self._ring = memoryview(mmap.mmap(ring, os.fstat(ring).st_size))
         self._lock = threading.Condition()
-        self._heap: list[tuple[bool, int, int, Piece]] = []  # what isn't begun, the most urgent first
+        self._heap: list[tuple[bool, int, int, ByteRange]] = []  # what isn't begun, the most urgent first
         self._left: dict[int, int] = {}  # pieces of each ticket that aren't finished
         self._dropped: set[int] = set()
         self._objects: dict[int, tuple[str, str]] = {}
@@ -99,7 +99,7 @@ class Fetcher:
     def run(self) -> None:
         """Obey the trainer until it hangs up."""
         threading.stack_size(STACK_BYTES)
-        while (message := receive(self._channel)) is not None:
+        while (message := next_message(self._channel)) is not None:
             if message.kind == SETTINGS:
                 self._set(message.data)
             elif message.kind == OBJECT:
@@ -141,7 +141,7 @@ class Fetcher:
                 piece = heapq.heappop(self._heap)[-1]
             self._finish(piece, self._failure(connection, piece))
 
-    def _failure(self, connection: Connection, piece: Piece) -> str | None:
+    def _failure(self, connection: Connection, piece: ByteRange) -> str | None:
         """Get a piece, by several tries if needed; return why it can't be got, or None."""
         tries, renewed, last = 0, False, None
         while True:
@@ -149,7 +149,7 @@ class Fetcher:
             try:
                 self._get(connection, piece)
                 self._count(piece, time.monotonic_ns() - begin_ns)
-            except Fault as fault:
+            except FetchFault as fault:
                 if fault.kind == "dropped":
                     return (last or fault).text(tries)
                 last, tries = fault, tries + 1
@@ -169,26 +169,26 @@ class Fetcher:
             else:
                 return None
 
-    def _get(self, connection: Connection, piece: Piece) -> None:
-        """Try once to get a piece. Raises ``Fault``."""
+    def _get(self, connection: Connection, piece: ByteRange) -> None:
+        """Try once to get a piece. Raises ``FetchFault``."""
         etag, url = self._objects[piece.number]
         out = self._ring[piece.place : piece.place + piece.length]
         if piece.ticket in self._dropped:
-            raise Fault("dropped")
+            raise FetchFault("dropped")
         connection.read(
             self._addresses.of(url), etag, piece.offset, out, lambda: piece.ticket in self._dropped
         )
         for _, place, length, crc in piece.rows:
             if crc >= 0 and _native.crc32c(self._ring[place : place + length]) != crc:  # type: ignore[arg-type]
-                raise Fault("checksum")
+                raise FetchFault("checksum")
 
-    def _count(self, piece: Piece, took_ns: int) -> None:
+    def _count(self, piece: ByteRange, took_ns: int) -> None:
         with self._lock:
             self._counted.requests += 1
             self._counted.bytes += piece.length
             self._counted.latency[_native.latency_bucket(took_ns)] += 1
 
-    def _finish(self, piece: Piece, failure: str | None) -> None:
+    def _finish(self, piece: ByteRange, failure: str | None) -> None:
         """Report a finished piece."""
         answers = b""
         if failure is not None:

@@ -29,7 +29,7 @@ TEXTS = {
 }
 
 
-class Fault(Exception):
+class FetchFault(Exception):
     """A try failed.
 
     kind           a key of ``TEXTS``, or the status of the answer
