@@ -24,7 +24,7 @@ from standpipe.source.shards.tar_subject import UNMARKED, TarSubject
 from standpipe.source.targets import BoxForm, BoxFormat, Invalid
 from standpipe.spec import Store
 from standpipe.system.logs import logger
-from standpipe.system.paths import AnyPath, absolute, is_address, open_for_reading, path_text
+from standpipe.system.paths import AnyPath, absolute, open_for_reading, path_text
 from standpipe.system.urls import checked_store
 
 ROWS_AT_ONCE = 1 << 12
