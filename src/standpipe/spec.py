@@ -201,8 +201,8 @@ class ReadOptions:
 class Store:
     """The place of objects with URLs such as ``s3://bucket/train-000.tar``, and the way to ask for them.
 
-    What isn't given comes from the environment and the profiles of the store's own tools, such as ``AWS_REGION``. No
-    digest, state or name of a cache depends on it.
+    What isn't given comes from the environment, such as ``AWS_REGION``. No digest, state or name of a cache depends on
+    it.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class Store:
     anonymous : bool, default False
         True: ask without credentials, and look for none.
     profile : str, optional
-        The profile of the provider's configuration file that has the credentials.
+        The profile of the provider's configuration file that has the credentials. It can't be used yet.
     credentials : callable, optional
         A function without arguments that returns the credentials, such as ``{"access_key_id": …,
         "secret_access_key": …, "token": …, "expires_at": …}``. The process that fetches calls it, again before they
@@ -228,9 +228,9 @@ class Store:
 
     Examples
     --------
-    >>> store = sp.Store(endpoint="https://minio.example.com:9000", profile="training")
+    >>> store = sp.Store(endpoint="https://minio.example.com:9000", region="eu-west-1")
     >>> sp.TarShards("s3://bucket/train-{000..146}.tar", store=store).describe()
-    "TarShards('s3://bucket/train-{000..146}.tar', store=Store(endpoint, profile))"
+    "TarShards('s3://bucket/train-{000..146}.tar', store=Store(endpoint, region))"
     """
 
     endpoint: str | None = None

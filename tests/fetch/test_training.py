@@ -180,15 +180,3 @@ def test_a_loader_leaves_no_process(remote: sp.TarShards) -> None:
     with made(remote).loader(memory="512MiB", num_workers=1) as loader:
         next(iter(loader))
     assert kill_fetch_process() == 0
-
-
-@pytest.mark.parametrize(
-    ("url", "store", "says"),
-    [
-        ("gs://bucket/train-{0..2}.tar", sp.Store(), r"gs:// can't be fetched yet"),
-        ("s3://bucket/train-{0..2}.tar", sp.Store(profile="me"), r"profile= of sp.Store can't be used yet"),
-    ],
-)
-def test_what_cant_be_fetched(local: sp.TarShards, url: str, store: sp.Store, says: str) -> None:
-    with pytest.raises(sp.PlanError, match=says):
-        digest(made(sp.TarShards(url, index=local.index, store=store)), num_workers=1)

@@ -16,7 +16,6 @@ SECRET = "s3cr3t"
 STORE = sp.Store(
     endpoint=f"https://{SECRET}.example.com:9000",
     region=SECRET,
-    profile=SECRET,
     credentials=lambda: {"access_key_id": SECRET},
     ca=f"/{SECRET}.pem",
 )
@@ -71,7 +70,7 @@ def test_the_store_is_known_and_in_no_text(local: sp.TarShards) -> None:
     assert plan.digest == bare.digest == copy.digest
     shown = f"{plan.explain()} {pipeline.to_dict()} {plan!r} {remote(local)!r} {STORE}"
     assert SECRET not in shown
-    assert "store=Store(endpoint, region, profile, credentials, ca)" in plan.explain()
+    assert "store=Store(endpoint, region, credentials, ca)" in plan.explain()
 
 
 def test_planning_connects_to_nothing(local: sp.TarShards, tmp_path: Path) -> None:
@@ -95,8 +94,8 @@ print(sp.Pipeline(source).map(sp.CenterCrop(32)).batch(2).plan().source.num_reco
     [
         ("s3://bucket/train-*.tar", None, r"stores aren't listed; name the shards by braces"),
         ("s3://bucket", None, r"s3://bucket/ is no shard"),
-        ("s3://bucket/train-{000..002}.idx", None, r"which are read as files; name the shards"),
-        ("s3://bucket/train.json", None, r"which are read as files; name the shards"),
+        ("s3://bucket/train-{000..002}.idx", None, r"only lists shards or their members; name the shards"),
+        ("s3://bucket/train.json", None, r"only lists shards or their members; name the shards"),
         ("s3://bucket/folder/", None, r"s3://bucket/folder/ is no shard"),
         (
             ["s3://aa/1.tar", "s3://bb/1.tar"],
@@ -115,7 +114,9 @@ print(sp.Pipeline(source).map(sp.CenterCrop(32)).batch(2).plan().source.num_reco
         (URLS, sp.Store(endpoint="s3://bucket"), r"must be a server such as"),
         (URLS, sp.Store(endpoint="https://a:s3cr3t@host"), r"endpoint of sp.Store: .* has a user"),
         (URLS, sp.Store(credentials={"key": SECRET}), r"credentials of sp.Store must be a function"),  # type: ignore[arg-type]
-        (URLS, sp.Store(anonymous=True, profile="me"), r"anonymous=True and credentials"),
+        (URLS, sp.Store(anonymous=True, credentials=dict), r"anonymous=True and credentials"),
+        ("gs://bucket/train-{0..2}.tar", None, r"gs:// and az:// can't be fetched yet"),
+        (URLS, sp.Store(profile="me"), r"profile= of sp.Store can't be used yet"),
         ("/data/a.tar", sp.Store(), r"store= is for URLs such as"),
         ("/data/a.json", sp.Store(), r"store= is for URLs such as"),
     ],

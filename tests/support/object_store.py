@@ -156,6 +156,7 @@ class FaultProxy:
     latency_s: float = 0.0
     port: int = 0
     canary: int = 0
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def endpoint(self) -> str:
@@ -173,15 +174,25 @@ class FaultProxy:
         for server in servers:
             server.close()
 
+    async def end(self) -> None:
+        """End all connections, so that none warns later."""
+        for writer in self._writers:
+            writer.transport.abort()
+        for _ in range(4):  # with TLS, one layer after the other
+            await asyncio.sleep(0)
+
     async def _steal(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         self.stolen.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         try:
             upstream = await asyncio.open_connection("127.0.0.1", self.upstream)
+            self._writers.append(upstream[1])
             while await self._exchange(reader, writer, *upstream):
                 pass
         except (asyncio.IncompleteReadError, OSError):
@@ -272,6 +283,7 @@ def fault_proxy(upstream: int, tls: ssl.SSLContext | None = None) -> Iterator[Fa
         for task in asyncio.all_tasks(loop):
             task.cancel()
             loop.run_until_complete(asyncio.wait([task]))
+        loop.run_until_complete(proxy.end())
         loop.close()
 
 

@@ -39,7 +39,6 @@ from standpipe.units import show_bytes
 
 MOST_STEPS = 32  # that are asked for ahead
 MOST_GAP_BYTES, MOST_RANGE_BYTES = 32 << 10, 8 << 20  # between records of one request, and of all of them
-SCHEMES = ("s3", "https", "http")
 OVERDUE_S = 5.0  # that the process has to end what it shall drop
 WAIT_S = 0.5  # between two looks whether the run goes on
 
@@ -154,8 +153,6 @@ class Fetches:
         given = {} if store is None else asdict(store)
         credentials = given.pop("credentials", None)
         self._anonymous = bool(given.get("anonymous"))
-        if given.get("profile"):
-            raise PlanError("profile= of sp.Store can't be used yet: set credentials=, or AWS's variables")
         settings = {
             "requests": MOST_REQUESTS,
             "retries": reads.retries,
@@ -301,12 +298,7 @@ class Fetches:
         return Fetched(at, records, np.concatenate(rows), first=first)
 
     def _number_of(self, url: str) -> int:
-        scheme = url.partition(":")[0]
-        if scheme not in SCHEMES:
-            raise PlanError(
-                f"{path_text(url)}: objects of {scheme}:// can't be fetched yet; use s3:// or https://"
-            )
-        if scheme == "s3" and not self._anonymous and find_spec("obstore") is None:
+        if url.startswith("s3:") and not self._anonymous and find_spec("obstore") is None:
             raise PlanError("s3:// needs the package obstore: pip install obstore")
         name = url.encode("utf-8", "surrogateescape")
         return self._client.number_of(name, self._etag_of(name))

@@ -206,7 +206,10 @@ class Fetcher:
                 numbers = counted.requests, counted.bytes, counted.retries, counted.latency
                 answers += packed(COUNTS, 0, json.dumps(numbers).encode()) + packed(DONE, piece.ticket)
             if answers:  # in the lock: failures come before their ticket's end
-                self._channel.sendall(answers)
+                try:
+                    self._channel.sendall(answers)
+                except OSError:  # the trainer has hung up
+                    os._exit(0)
 
 
 def main() -> None:

@@ -114,7 +114,15 @@ def checked_store(store: object, urls: Collection[bytes], *, call: str) -> Store
                 f"{call}: store= is for URLs such as s3://bucket/train-000.tar; leave it out for files"
             )
         return None
+    if other := [url for url in urls if url.startswith((b"gs:", b"az:"))]:
+        raise PlanError(
+            f"{call}: {os.fsdecode(other[0])}: objects of gs:// and az:// can't be fetched yet; use s3:// or https://"
+        )
     store = store or Store()
+    if store.profile is not None:
+        raise PlanError(
+            f"{call}: profile= of sp.Store can't be used yet; set credentials=, or AWS's variables"
+        )
     if store.endpoint is not None:
         endpoint = Url.parse(store.endpoint, field=f"{call}: the endpoint of sp.Store", is_endpoint=True)
         if endpoint.scheme in BUCKETS:
