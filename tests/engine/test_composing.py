@@ -320,8 +320,12 @@ def test_memory_stays_within_the_forecast(tmp_path: Path, partners: Any) -> None
         ([sp.Resize((32, 32)), sp.Mosaic(32, p=2.0)], "probability"),
         ([sp.Resize((32, 32)), sp.Mosaic(32, partners=sp.Recent(0))], "Recent"),
         ([sp.Resize((32, 32)), sp.Normalize(), sp.Mosaic(32)], "behind all compositions"),
-        ([sp.Resize(32, max_size=40), sp.MixUpInstances()], "isn't fixed"),
-        ([sp.Resize((32, 32)), sp.Mosaic(32, p=0.5)], "isn't fixed"),
+        ([sp.Resize(32, max_size=40), sp.MixUpInstances()], r"takes images of one size: put .* before it"),
+        ([sp.Resize((32, 32)), sp.Mosaic(32, p=0.5)], r"no fixed size: put .* behind it"),
+        (
+            [sp.Resize((32, 32)), sp.Mosaic(32, p=0.5), sp.CopyPaste("flip"), sp.Resize((32, 32))],
+            r"behind Mosaic\(.*no fixed size: put RandomAffine",
+        ),
         (
             [sp.Resize((32, 32)), np.asarray, sp.Mosaic(32)],
             r"can't be beside numpy.asarray, which runs .* in your loop",

@@ -299,10 +299,10 @@ def test_a_bad_partner_is_replaced(tmp_path: Path) -> None:
     [
         ([sp.Resize(SIZE), sp.CopyPaste(mode="mirror")], "mode"),  # type: ignore[arg-type]
         ([sp.Resize(SIZE), sp.CopyPaste(share=1.5)], "share"),
-        ([sp.Resize(40, max_size=60), sp.CopyPaste()], "isn't fixed"),
+        ([sp.Resize(40, max_size=60), sp.CopyPaste()], "takes images of one size"),
         ([sp.Resize(SIZE), sp.CopyPaste(), sp.CopyPaste(mode="flip")], "twice"),
         ([sp.Resize(SIZE), sp.CopyPaste(mode="flip"), sp.CutMixInstances()], "together"),
-        ([sp.Resize(40, max_size=60), sp.CutMixInstances()], "isn't fixed"),
+        ([sp.Resize(40, max_size=60), sp.CutMixInstances()], "takes images of one size"),
         ([sp.Resize(SIZE), sp.CutMixInstances(p=1.5)], "probability"),
     ],
 )

@@ -18,11 +18,14 @@ from standpipe.transform.pixels.compositions import (
     ComposingTransform,
     CopyPaste,
     CutMixInstances,
+    Mosaic,
     Partners,
     Recent,
 )
 
 Pastes = CopyPaste | CutMixInstances
+
+FIXES = "put RandomAffine(…, size=…), RandomResizedCrop(size) or Resize((height, width))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,13 @@ def composed_kernel(transforms: Sequence[Transform], source_px: Size | None, giv
         assert isinstance(composition, ComposingTransform)
         composition.check()
         behind = transforms[place + 1 : stop]
-        size = composition.size_after(size)
+        if size is None and not isinstance(composition, Mosaic):
+            raise PlanError(f"{composition.describe()} takes images of one size: {FIXES} before it")
+        size = after = composition.size_after(size)
+        for each in behind:
+            after = each.size_after(after) if isinstance(each, ImageTransform) else after
+        if after is None:
+            raise PlanError(f"images behind {composition.describe()} have no fixed size: {FIXES} behind it")
         kernel = fuse(behind, size, earlier=transforms[: place + 1], inputs=[Input(given.field)])
         if kernel.views:
             raise PlanError(f"Views can't follow {composition.describe()}: leave them out")
