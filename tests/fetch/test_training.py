@@ -180,3 +180,24 @@ def test_a_loader_leaves_no_process(remote: sp.TarShards) -> None:
     with made(remote).loader(memory="512MiB", num_workers=1) as loader:
         next(iter(loader))
     assert kill_fetch_process() == 0
+
+
+def test_a_source_with_a_store_of_its_own_isnt_remote() -> None:
+    class Stored:
+        store = "bucket"
+
+        def describe(self) -> str:
+            return "Stored()"
+
+        def open(self) -> Any:
+            return self
+
+        def __init__(self) -> None:
+            self._opened = sp.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8)).open()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._opened, name)
+
+    with sp.Pipeline(Stored()).batch(2).loader(memory="256MiB") as loader:
+        assert len(list(loader)) == 2
+    assert loader.plan.memory.forecast.fetch == 0

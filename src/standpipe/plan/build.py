@@ -60,7 +60,7 @@ from standpipe.plan.plan import Plan
 from standpipe.plan.remote_images import check_fleet
 from standpipe.plan.segments import Fields, Parts, first_of, in_segments
 from standpipe.plan.whole_frames import largest_frame
-from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
+from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed, Store
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
@@ -330,8 +330,8 @@ def _needs(
 
 
 def is_remote(source: OpenSource) -> bool:
-    """Return True if the records of a source are behind URLs."""
-    return getattr(source, "store", None) is not None
+    """Return True if the records of a source are behind URLs. A source of yours may have a ``store`` of its own."""
+    return isinstance(getattr(source, "store", None), Store)
 
 
 def _fetched_bytes(source: OpenSource) -> int:
