@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import select
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,14 +85,29 @@ def digest(
         return found.hexdigest(), loader.stats()
 
 
+def text_of(path: Path) -> str:
+    """The text of a file under /proc; empty if the task has just ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def fetch_processes(trainer: int | str = "self") -> list[int]:
+    """The numbers of a trainer's fetch processes."""
+    lists = Path(f"/proc/{trainer}/task").glob("*/children")
+    children = [child for each in lists for child in text_of(each).split()]
+    return [
+        int(each) for each in children if "standpipe.fetch.process" in text_of(Path(f"/proc/{each}/cmdline"))
+    ]
+
+
 def kill_fetch_process() -> int:
     """Kill the fetch processes of this process; return how many there were."""
     killed = 0
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if b"standpipe.fetch.process" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
-                killed += 1
+    for each in fetch_processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+            killed += 1
     return killed
 
 
@@ -180,6 +199,27 @@ def test_a_loader_leaves_no_process(remote: sp.TarShards) -> None:
     with made(remote).loader(memory="512MiB", num_workers=1) as loader:
         next(iter(loader))
     assert kill_fetch_process() == 0
+
+
+def test_the_fetch_process_of_a_killed_trainer_ends(remote: sp.TarShards) -> None:
+    program = (
+        "import sys, standpipe as sp\n"
+        f"source = sp.TarShards({remote.shards!r}, index={str(remote.index)!r}, store=sp.Store(\n"
+        f"    endpoint={remote.store.endpoint!r}, region='us-east-1', path_style=True))\n"  # type: ignore[union-attr]
+        "with sp.Pipeline(source).map(sp.Resize((32, 32))).batch(4).loader(memory='512MiB') as loader:\n"
+        "    next(iter(loader)); print('here', flush=True); sys.stdin.read()\n"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "here\n"
+        (process,) = fetch_processes(trainer.pid)
+        ended = os.pidfd_open(process)
+        trainer.kill()
+    try:
+        assert select.select([ended], [], [], 30)[0]  # readable once the process has ended
+    finally:
+        os.close(ended)
 
 
 def test_a_source_with_a_store_of_its_own_isnt_remote() -> None:

@@ -144,6 +144,7 @@ class Fetches:
         self._bell, self._watch = bell, watch
         self._ahead: dict[Cursor, tuple[Drawn, Fetched] | Exception] = {}
         self._next: Cursor | None = None
+        self._drawn: tuple[Drawn, Fetched] | None = None  # of that step, while it has no place
         self._lent: dict[Cursor, list[Fetched]] = {}
         self._waiting: list[Fetched] = []  # for a place
         self._leaving: list[Fetched] = []  # dropped, but the process may still write to them
@@ -197,13 +198,15 @@ class Fetches:
         self._next = at if self._next is None else self._next
         while len(self._ahead) < MOST_STEPS and plan.steps.is_known(plan.order, self._next):
             try:
-                drawn, records = drawn_at(plan, self._next)
-                fetched = self._fetched(self._next, records, first=False)
-                if not self._place(fetched, self._most_ahead):
+                if self._drawn is None:
+                    drawn, records = drawn_at(plan, self._next)
+                    self._drawn = drawn, self._fetched(self._next, records, first=False)
+                if not self._place(self._drawn[1], self._most_ahead):
                     return
-                self._ahead[self._next] = drawn, fetched
+                self._ahead[self._next] = self._drawn
             except Exception as error:  # it is raised when the batch begins
                 self._ahead[self._next] = error
+            self._drawn = None
             self._next = plan.steps.after(self._next)
 
     def has(self, at: Cursor) -> bool:
@@ -246,7 +249,7 @@ class Fetches:
             self.free(at)
         self._waiting.clear()
         self._ahead.clear()
-        self._next = None
+        self._next = self._drawn = None
 
     def stop(self) -> None:
         """End a wait in ``await_now``. Any thread may call this."""
